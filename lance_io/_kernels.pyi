@@ -152,6 +152,37 @@ class PlainPage:
     ) -> PlainPage: ...
 
 @final
+class ArrayPage:
+    """A page of file version 2.0 whose rows are located without reading anything.
+
+    num_rows     of the page
+    around       what is around the leaf, innermost first: s struct, l and L list with offsets of 32 and 64 bits
+    base_bytes   file offset of the values, of their bytes, or of their codes
+    row_bits     of values of one width: 1, or whole bytes; else 0
+    present_at   file offset of the bitmap of values that are there; None where it has none
+    num_bitmaps  value buffers, all of them None, that its leaf has before the values
+    ends         of strings: `(ends, adjustment, end_max, wide)`, as `decode_ends` has them, all of the page
+    items        of strings with u8 codes: `(offsets i32, bytes)` of a dictionary; code k is item k - 1, 0 is null
+    lists        of a page of lists: `(ends, first)`, theirs, and where the first item is among the values
+
+    Raises `DamagedError` for ends that do not ascend, or exceed `end_max`.
+    """
+
+    def __new__(
+        cls,
+        num_rows: int,
+        around: bytes,
+        base_bytes: int,
+        row_bits: int,
+        present_at: int | None,
+        num_bitmaps: int,
+        ends: tuple[Buffer, int, int, bool] | None,
+        items: tuple[Buffer, Buffer] | None,
+        lists: tuple[tuple[Buffer, int, int, bool], int] | None,
+        /,
+    ) -> ArrayPage: ...
+
+@final
 class PagesPlan:
     """`plan_chunks` for single rows of many pages, of any columns and files, in one call.
 
@@ -163,7 +194,7 @@ class PagesPlan:
 
     def __new__(
         cls,
-        files: list[tuple[PageRows, list[IndexedPage | PlainPage | None], list[int | None]]],
+        files: list[tuple[PageRows, list[IndexedPage | PlainPage | ArrayPage | None], list[int | None]]],
         num_columns: int,
         /,
     ) -> PagesPlan: ...

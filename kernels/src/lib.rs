@@ -28,6 +28,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<buffer::OwnedBuffer>()?;
     m.add_class::<miniblock::indexed_page::IndexedPage>()?;
     m.add_class::<take::plain_page::PlainPage>()?;
+    m.add_class::<take::array_page::ArrayPage>()?;
     m.add_class::<io::http::RangeSigner>()?;
     m.add_class::<buffer::ArrowBatch>()?;
     m.add_class::<take::pages::Layouts>()?;

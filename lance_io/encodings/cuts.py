@@ -20,6 +20,7 @@ import numpy as np
 
 from lance_io.encodings.v2_0.lists import ListPage
 from lance_io.encodings.v2_0.page import ArrayPage, even_borders
+from lance_io.encodings.v2_0.page import known as known_ends
 from lance_io.encodings.v2_0.variable import EndsIndex, Variable
 from lance_io.encodings.v2_1.blob import BlobPage
 from lance_io.encodings.v2_1.fullzip import FullZipIndex, FullZipPage
@@ -96,7 +97,9 @@ def _cut_ends(
 ) -> Steps[PageCuts | None]:
     if ends.buffer.scheme or page.is_compressed:
         return None
-    index = known if isinstance(known, EndsIndex) else (yield from ends.read_all())
+    index = known_ends(known)
+    if not isinstance(index, EndsIndex):
+        index = yield from ends.read_all()
     borders = ends.borders(index, start, end)
     bytes_per_end = page.num_bytes / max(1, ends.end_max)  # of the items or bytes, those of the ends counted in
     return _cut(

@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.empty_pb2 import Empty
 
 from lance_io.format.columns import COLUMN_ENCODING_TYPE, PAGE_TYPES
 from lance_io.format.footer import ALIGNMENT_BYTES, FOOTER_BYTES, MAGIC, TABLE_ENTRY_BYTES
@@ -105,7 +106,7 @@ def _column_encoding(encoding: encodings_pb2.ColumnEncoding) -> bytes:
     return message.SerializeToString()
 
 
-_VALUES: Final = encodings_pb2.ColumnEncoding(values={})
+_VALUES: Final = encodings_pb2.ColumnEncoding(values=Empty())
 _COLUMN_ENCODING: Final = _column_encoding(_VALUES)  # of nearly every column
 _BLOBS: Final = _column_encoding(encodings_pb2.ColumnEncoding(blob=encodings_pb2.Blob(inner=_VALUES)))
 

@@ -13,7 +13,7 @@ use pyo3::PyResult;
 
 /// What a value buffer consists of.
 #[derive(Clone, Copy)]
-enum Part {
+pub enum Part {
     Bytes,
     /// So many bits per item; None where a page has no bitmap of this level.
     Bits(usize),
@@ -22,7 +22,7 @@ enum Part {
 }
 
 /// The value buffers of a page, in order.
-fn parts_of(page: &Page) -> PyResult<Vec<Part>> {
+pub fn parts_of(page: &Page) -> PyResult<Vec<Part>> {
     Ok(match page.dictionary {
         Some(Kind::Fixed { .. }) => vec![Part::Bytes],
         Some(Kind::Narrow) => vec![Part::Narrow, Part::Bytes],
@@ -55,12 +55,12 @@ fn parts_of_codec(codec: &Codec) -> PyResult<Vec<Part>> {
     })
 }
 
-/// One leaf out of those of several pages, whose value buffers are of the same kinds as those of `page`.
-pub fn join_leaves(mut leaves: Vec<LeafParts>, page: &Page) -> PyResult<LeafParts> {
+/// One leaf out of those of several pages, whose value buffers are of the kinds that `parts` tells.
+pub fn join_leaves(mut leaves: Vec<LeafParts>, parts: impl FnOnce() -> PyResult<Vec<Part>>) -> PyResult<LeafParts> {
     if leaves.len() == 1 {
         return Ok(leaves.remove(0));
     }
-    let parts = parts_of(page)?;
+    let parts = parts()?;
     let layers = leaves[0].2.len();
     if leaves.iter().any(|leaf| leaf.1.len() != parts.len() || leaf.2.len() != layers) {
         return Err(invalid("pages of different kinds in one call"));

@@ -11,7 +11,8 @@ use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
 use crate::levels::rows::PageRows;
 use crate::miniblock::chunks::ChunkPlan;
 use crate::miniblock::indexed_page::{IndexedPage, Wanted};
-use crate::take::join::join_leaves;
+use crate::take::array_page::ArrayPage;
+use crate::take::join::{join_leaves, parts_of};
 use crate::take::layout::{batch_of, Layout};
 use crate::take::plain_page::PlainPage;
 use crate::threads::side_by_side;
@@ -36,6 +37,7 @@ pub struct PagesPlan {
 enum AnyPage {
     Indexed(Py<IndexedPage>),
     Plain(Py<PlainPage>),
+    Array(Py<ArrayPage>),
 }
 
 impl AnyPage {
@@ -43,6 +45,7 @@ impl AnyPage {
         match self {
             AnyPage::Indexed(page) => page.get().plan(rows, plan),
             AnyPage::Plain(page) => page.get().plan(rows, plan),
+            AnyPage::Array(page) => page.get().plan(rows, plan),
         }
     }
 }
@@ -239,10 +242,15 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The leaf of a page with an index.
-    fn decode(&self, page: &IndexedPage) -> PyResult<LeafParts> {
+    /// The leaf of a page that is decoded.
+    fn decode(&self) -> PyResult<LeafParts> {
         let place = (self.planned.file, self.planned.at);
-        page.decode(&self.wanted, self.bytes).map_err(|error| at_page(error, place))
+        let leaf = match &self.planned.page {
+            AnyPage::Indexed(page) => page.get().decode(&self.wanted, self.bytes),
+            AnyPage::Array(page) => page.get().decode(self.wanted.row_starts, self.wanted.range_offsets, self.bytes),
+            AnyPage::Plain(_) => Err(invalid("a plain page is not decoded")),
+        };
+        leaf.map_err(|error| at_page(error, place))
     }
 
     /// Append the values of a plain page.
@@ -260,21 +268,24 @@ const STEPS_WORTH_A_THREAD: usize = 1 << 15;
 
 /// Decode pages side by side, and put those of each column one behind the other.
 fn decode_columns(columns: &[Vec<&Work<'_>>], threads: usize) -> PyResult<Vec<LeafParts>> {
-    let indexed = |work: &&Work<'_>| matches!(work.planned.page, AnyPage::Indexed(_));
-    let work: Vec<&Work<'_>> = columns.iter().flatten().copied().filter(indexed).collect();
-    let decode = |work: &&Work<'_>| match &work.planned.page {
-        AnyPage::Indexed(page) => work.decode(page.get()),
-        AnyPage::Plain(_) => Err(invalid("a plain page is not decoded")),
-    };
-    let mut leaves = side_by_side(&work, threads, decode)?.into_iter();
+    let is_decoded = |work: &&Work<'_>| !matches!(work.planned.page, AnyPage::Plain(_));
+    let work: Vec<&Work<'_>> = columns.iter().flatten().copied().filter(is_decoded).collect();
+    let mut leaves = side_by_side(&work, threads, |work: &&Work<'_>| work.decode())?.into_iter();
     let join = |work: &Vec<&Work<'_>>| match work.first().map(|work| &work.planned.page) {
         Some(AnyPage::Plain(page)) => join_plain(work, page.get()),
-        Some(AnyPage::Indexed(page)) if work.iter().all(indexed) => {
-            join_leaves(leaves.by_ref().take(work.len()).collect(), &page.get().page)
+        Some(AnyPage::Indexed(page)) if work.iter().all(|work| matches!(work.planned.page, AnyPage::Indexed(_))) => {
+            join_leaves(leaves.by_ref().take(work.len()).collect(), || parts_of(&page.get().page))
+        }
+        Some(AnyPage::Array(page)) if work.iter().all(|work| is_like(work, page.get())) => {
+            join_leaves(leaves.by_ref().take(work.len()).collect(), || Ok(page.get().parts()))
         }
         _ => Err(invalid("a column without pages, or with pages of two kinds")),
     };
     columns.iter().map(join).collect()
+}
+
+fn is_like(work: &Work<'_>, first: &ArrayPage) -> bool {
+    matches!(&work.planned.page, AnyPage::Array(page) if page.get().is_like(first))
 }
 
 /// The values of plain pages of one width.

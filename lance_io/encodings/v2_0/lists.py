@@ -10,29 +10,35 @@ round, as the page says how many items it has; some of them one more for each le
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from lance_io._kernels import DamagedError
-from lance_io.encodings.api import NoIndex, PageDescription, RowSelection
+from lance_io.encodings.api import PageDescription, RowSelection
 from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_0.array import open_ends
 from lance_io.encodings.v2_0.buffers import Runs
-from lance_io.encodings.v2_0.page import structs_around
+from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, locate_lists
+from lance_io.encodings.v2_0.page import ArrayPage, known, structs_around
 from lance_io.encodings.v2_0.variable import Ends
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError
 from lance_io.format.error_context import REFUSALS, placed
+from lance_io.levels.assemble import nest
 from lance_io.levels.join import joined
+from lance_io.levels.path import NodeKind
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_io._kernels import Leaf
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.encodings.v2_0.page import ArraySource
+    from lance_io.encodings.v2_0.variable import EndsIndex
     from lance_io.levels.path import LeafPath
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
@@ -87,6 +93,18 @@ class Items:
         except REFUSALS as error:
             raise placed(error, f"{self.where}, page {number}") from error.__cause__
 
+    def one_page(self, start: int, end: int) -> tuple[ArrayPage, int] | None:
+        """The page that holds the items `start` to `end`, all of them, where its values have one width that is known
+        to kernels; and where they begin in it.
+        """
+        number = int(self.row_starts.searchsorted(start, side="right")) - 1
+        if start >= end or end > int(self.row_starts[number + 1]):
+            return None
+        page: Any = self.pages[number]
+        if not isinstance(page, ArrayPage) or page.kind is None or not page.kind.row_bits:
+            return None
+        return page, start - int(self.row_starts[number])
+
     def bytes_between(self, start: int, end: int) -> int:
         """Bytes of the items `start` to `end`, about."""
         total = 0
@@ -117,6 +135,8 @@ class ListPage:
         message = source.message.list
         self.source = source
         self.num_rows = source.num_rows
+        self.path = path
+        self.depth = depth
         self.node = path.nodes[depth]
         self.structs = path.nodes[above:depth]
         self.num_items = message.num_items
@@ -130,6 +150,44 @@ class ListPage:
             raise FormatError(
                 f"lists of {message.num_items} items with a null adjustment of {message.null_offset_adjustment}"
             )
+
+    @cached_property
+    def _item_page(self) -> tuple[ArrayPage, int] | None:
+        """The page of all items of this one, and where they begin in it, if kernels can read these as lists."""
+        is_outermost = self.structs == self.path.nodes[: self.depth]
+        if self.items is None or not is_outermost or self.node.kind is not NodeKind.LIST or not self.ends.is_kept:
+            return None
+        return self.items.one_page(self.first_item, self.first_item + self.num_items)
+
+    @cached_property
+    def join_key(self) -> str | None:
+        """Pages whose rows can be decoded into one array have the same; None for those decoded alone."""
+        found = self._item_page
+        if found is None or found[0].kind is None:
+            return None
+        return f"lists {self.path.array_kind} {found[0].kind.shape!r}"
+
+    @property
+    def stride_bytes(self) -> int:
+        """0: lists do not lie in the file as in memory."""
+        return 0
+
+    def located(self, index: EndsIndex | None) -> LocatedIndex:
+        """The ends, and the page for kernels, if they take it."""
+        found = self._item_page if index is not None and self.join_key is not None else None
+        if found is None or index is None:
+            return LocatedIndex(index, None)
+        page, first_slot = found
+        assert page.kind is not None, "it has a key"
+        try:
+            return locate_lists(self.ends, index, page.kind, first_slot, around_leaf(self.path.nodes[:-1]))
+        except DamagedError as error:
+            raise damaged(error) from None
+
+    def build(self, leaf: Leaf) -> pa.Array:
+        """The nested array over rows of this page that kernels decoded, and of pages with the same `join_key`."""
+        assert self._item_page is not None, "kernels decode no other pages"
+        return nest(self.path, self._item_page[0].leaf_array(leaf), leaf[2])
 
     @property
     def num_bytes(self) -> int:
@@ -147,15 +205,15 @@ class ListPage:
         """The ends, where they are few."""
         return self.ends.index_ranges()
 
-    def load_index(self, fetched: Fetched) -> PageIndex:
+    def load_index(self, fetched: Fetched) -> LocatedIndex:
         """The ends."""
-        return self.ends.load_index(fetched)
+        return self.located(self.ends.load_index(fetched))
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows: a round for the ends, unless they are known, and those of the items."""
         assert self.items is not None, "a page of lists is read with its items"
         try:
-            spans = yield from self.ends.read(Runs.of(selection), None if isinstance(index, NoIndex) else index)
+            spans = yield from self.ends.read(Runs.of(selection), known(index))
             items = yield from self.items.read(spans.starts + self.first_item, spans.ends + self.first_item)
         except DamagedError as error:
             raise damaged(error) from None
@@ -163,7 +221,7 @@ class ListPage:
 
     def read_indexed(self, selection: RowSelection) -> Steps[tuple[pa.Array, PageIndex]]:
         """The selected rows, in as many rounds, and the ends, where they are few."""
-        index: PageIndex = (yield from self.ends.read_all()) if self.ends.is_kept else NoIndex()
+        index = self.located((yield from self.ends.read_all()) if self.ends.is_kept else None)
         return (yield from self.read(index, selection)), index
 
     def scan(self) -> Steps[pa.Array]:

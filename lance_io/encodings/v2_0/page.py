@@ -13,15 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io._kernels import DamagedError
-from lance_io.encodings.api import NoIndex, PageDescription, RowSelection
+from lance_io.encodings.api import PageDescription, RowSelection
 from lance_io.encodings.v2_0.array import open_array
 from lance_io.encodings.v2_0.buffers import PageBuffers, Runs
-from lance_io.encodings.v2_0.variable import Variable
+from lance_io.encodings.v2_0.dictionary import ItemsIndex
+from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, kind_of, locate_values
+from lance_io.encodings.v2_0.variable import EndsIndex, Variable
 from lance_io.encodings.v2_1.blob import DESCRIPTOR_TYPE
 from lance_io.encodings.v2_1.page import damaged
+from lance_io.encodings.values import build_values
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.wire import parse_message
-from lance_io.levels.assemble import chosen
+from lance_io.levels.assemble import chosen, nest
 from lance_io.levels.path import NodeKind
 from lance_io.proto import encodings_pb2 as pb
 from lance_io.records import dataclass
@@ -29,6 +32,7 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_io._kernels import Leaf
     from lance_io.encodings.api import PageIndex
     from lance_io.format.columns import PageInfo
     from lance_io.levels.path import LeafPath, PathNode
@@ -80,11 +84,21 @@ def structs_around(nodes: Sequence[PathNode], array: pa.Array) -> pa.Array:
     return array
 
 
+def known(index: PageIndex | None) -> EndsIndex | ItemsIndex | None:
+    """What an index of a page says about its values."""
+    if isinstance(index, LocatedIndex):
+        return index.index
+    return index if isinstance(index, (EndsIndex, ItemsIndex)) else None
+
+
 class ArrayPage:
     """One page of a leaf column.
 
     path    of the column
     above   how many nodes of the path lists have put around it
+    kind    its values, if kernels can take them
+    join_key  pages whose rows can be decoded into one array have the same; None for those decoded alone
+    stride_bytes  bytes of a value that lies in the file as in memory, else 0
     """
 
     def __init__(self, source: ArraySource, path: LeafPath, above: int) -> None:
@@ -94,6 +108,9 @@ class ArrayPage:
         self.path = path
         self.structs = path.nodes[above:-1]
         self.values = open_array(source.message, path.leaf_type, source.num_rows, source.buffers)
+        self.kind = None if path.leaf.is_blob or path.members is not None else kind_of(self.values)
+        self.join_key = None if self.kind is None or above else f"array {path.array_kind} {self.kind.shape!r}"
+        self.stride_bytes = 0 if self.kind is None else self.kind.stride_bytes
 
     @property
     def row_bits(self) -> int | None:
@@ -109,19 +126,37 @@ class ArrayPage:
         """Ends of strings, items of a dictionary, where they are few."""
         return self.values.index_ranges()
 
-    def load_index(self, fetched: Fetched) -> PageIndex:
+    def load_index(self, fetched: Fetched) -> LocatedIndex:
         """That of the values."""
         try:
-            index: PageIndex = self.values.load_index(fetched)
-            return index
+            return self.located(self.values.load_index(fetched))
         except DamagedError as error:
             raise damaged(error) from None
 
+    def located(self, index: EndsIndex | ItemsIndex | None) -> LocatedIndex:
+        """What is known of the values, and the page for kernels, if they take it."""
+        if self.kind is None or self.join_key is None or (index is None and not self.kind.row_bits):
+            return LocatedIndex(index, None)
+        try:
+            return locate_values(self.values, self.kind, self.num_rows, around_leaf(self.structs), index)
+        except DamagedError as error:
+            raise damaged(error) from None
+
+    def build(self, leaf: Leaf) -> pa.Array:
+        """The nested array over rows of this page that kernels decoded, and of pages with the same `join_key`."""
+        return nest(self.path, self.leaf_array(leaf), leaf[2])
+
+    def leaf_array(self, leaf: Leaf) -> pa.Array:
+        """The array of the leaf."""
+        assert self.kind is not None, "kernels decode no other pages"
+        num_items, values, layers = leaf
+        _, bitmap, null_count, _ = layers[0]
+        return build_values(self.path.leaf_type, self.kind.shape, values, num_items, bitmap, null_count)
+
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows: one round; two for strings whose ends are not known."""
-        known = None if isinstance(index, NoIndex) else index
         try:
-            array = yield from self.values.read(Runs.of(selection), known)
+            array = yield from self.values.read(Runs.of(selection), known(index))
         except DamagedError as error:
             raise damaged(error) from None
         return self._nested(array)
@@ -132,7 +167,7 @@ class ArrayPage:
             array, index = yield from self.values.read_indexed(Runs.of(selection))
         except DamagedError as error:
             raise damaged(error) from None
-        return self._nested(array), NoIndex() if index is None else index
+        return self._nested(array), self.located(index)
 
     def scan(self) -> Steps[pa.Array]:
         """All rows, in one round."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from google.protobuf.empty_pb2 import Empty
 
 from lance_io import _kernels
 from lance_io.encodings.v2_0.fixed import width_of
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 _VARIABLE: Final = frozenset({pa.string().id, pa.binary().id, pa.large_string().id, pa.large_binary().id})
 HEADER: Final = pb.ArrayEncoding(struct=pb.SimpleStruct())
-_ALL_NULLS: Final = pb.ArrayEncoding(nullable=pb.Nullable(all_nulls={}))
+_ALL_NULLS: Final = pb.ArrayEncoding(nullable=pb.Nullable(all_nulls=Empty()))
 
 
 def encode_header(num_rows: int) -> EncodedPage:

@@ -69,7 +69,7 @@ def _encode_coded(array: pa.Array, offsets: Any, data: memoryview, parts: PagePa
     symbols: Any = RAW_SYMBOLS
     if len(data) >= CODED_BYTES_MIN:
         symbols, coded, codes = _kernels.encode_fsst(offsets - offsets[0], data, False, len(array))
-        offsets, data = np.frombuffer(coded, np.int32), memoryview(codes).cast("B")
+        offsets, data = np.frombuffer(memoryview(coded), np.int32), memoryview(codes).cast("B")
     message = pb.Fsst(binary=_binary(array, offsets, data, parts), symbol_table=bytes(symbols))
     return pb.ArrayEncoding(fsst=message)
 
@@ -122,7 +122,7 @@ def distinct_strings(array: pa.Array) -> tuple[Any, pa.Array] | None:
     buffers = [None, pa.py_buffer(item_offsets), pa.py_buffer(item_bytes)]
     items = pa.Array.from_buffers(pa.string(), num_items, buffers, 0) if num_items else pa.nulls(1, pa.string())
     codes = np.zeros(len(array), np.uint8)
-    numbers = np.frombuffer(places, np.int32).astype(np.uint8) + np.uint8(1)
+    numbers = np.frombuffer(memoryview(places), np.int32).astype(np.uint8) + np.uint8(1)
     if array.null_count:
         codes[array.is_valid().to_numpy(zero_copy_only=False)] = numbers
     else:

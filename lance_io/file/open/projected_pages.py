@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lance_io._kernels import PageRows
+from lance_io.encodings.v2_0.lists import ListPage
+from lance_io.encodings.v2_0.page import ArrayPage
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.file.open.column_pages import join_key_of
 from lance_io.records import dataclass
@@ -40,6 +42,7 @@ class AlikePages:
     alone         places of the others
     builders      what makes the arrays of the columns whose pages do, from leaves
     stride_bytes  most bytes that a value takes which lies in the file as in memory
+    needs_located  whether some can only be decoded with others when their index says where they are
     pages         numbers of the pages that were looked at
     """
 
@@ -48,6 +51,7 @@ class AlikePages:
     alone: list[int]
     builders: list[Callable[[Leaf], pa.Array]]
     stride_bytes: int
+    needs_located: bool
     pages: set[int] = field(default_factory=set)
 
     @classmethod
@@ -57,13 +61,22 @@ class AlikePages:
         count = itertools.count()
         joined = [None if key is None else next(count) for key in join_keys]
         builders = [page.build for page, key in zip(heads, join_keys, strict=True) if key is not None]
-        stride_bytes = max([page.stride_bytes for page in heads if is_plain(page)], default=0)
-        return cls(join_keys, joined, [at for at, key in enumerate(join_keys) if key is None], builders, stride_bytes)
+        are_arrays = bool(heads) and is_array(heads[0])  # all of a file are
+        placed = [page for page, key in zip(heads, join_keys, strict=True) if key is not None]
+        strides = [page.stride_bytes for page in placed if are_arrays or type(page) is FullZipPage]
+        alone = [at for at, key in enumerate(join_keys) if key is None]
+        return cls(join_keys, joined, alone, builders, max(strides, default=0), are_arrays)
 
 
-def is_plain(page: Any) -> bool:
-    """Whether the values of a page with a `join_key` lie in the file as in memory."""
-    return type(page) is FullZipPage and page.join_key is not None
+def is_array(page: Any) -> bool:
+    """Whether it is a page of version 2.0, whose index is found when it is first read."""
+    return isinstance(page, (ArrayPage, ListPage))
+
+
+def stride_of(page: Any) -> int:
+    """Bytes of a value of a page with a `join_key` that lies in the file as in memory; 0 for others."""
+    is_placed = type(page) is FullZipPage or is_array(page)
+    return page.stride_bytes if is_placed and page.join_key is not None else 0
 
 
 class FileView:

@@ -167,16 +167,22 @@ def _missing(cache: SearchCache, wanted: list[ColumnRows], is_ahead: bool) -> li
                 continue
             number = one.numbers[at]
             page, key = pages[number], keys[number]
-            if not is_ahead and isinstance(page, (ArrayPage, ListPage)):
-                continue
             ranges = None if type(page) is MiniBlockPage else page.index_ranges()
+            if ranges is not None and not is_ahead and isinstance(page, (ArrayPage, ListPage)):
+                continue
             if type(page) is MiniBlockPage or ranges is not None:
                 found.append(_Missing(one, at, number, key, page, ranges))
                 continue
-            made = page.plain_index() if isinstance(page, FullZipPage) and page.join_key is not None else NoIndex()
-            one.indexes[at] = made
+            made = one.indexes[at] = _made_index(page)
             cache.put(key, made, made.nbytes)
     return found
+
+
+def _made_index(page: PageLayout) -> PageIndex:
+    """The index of a page of which nothing need be read."""
+    if isinstance(page, (ArrayPage, ListPage)):
+        return page.located(None)
+    return page.plain_index() if isinstance(page, FullZipPage) and page.join_key is not None else NoIndex()
 
 
 def _settle(todo: list[_Missing], claims: list[Claim]) -> FileSteps[list[_Missing]]:

@@ -20,7 +20,6 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
 from lance_io.encodings.rounds import fetch, together
-from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import (
     FilesSteps,
@@ -32,6 +31,7 @@ from lance_io.file.file_steps import (
     side_by_side,
 )
 from lance_io.file.open.open_file import known_files, opened
+from lance_io.file.open.projected_pages import is_array, stride_of
 from lance_io.file.take.page_rows import ColumnRows, check_rows, every_page, load_indexes, located, read_column, rows_of
 from lance_io.format.error_context import at_pages
 from lance_io.levels.retype import concat
@@ -118,8 +118,22 @@ class _FileTake:
         return rows_of(self.view.columns[at], at, self.split, self.indexes)
 
     def join_key(self, at: int) -> str | None:
-        """`Column.join_key` of the pages wanted of one column."""
-        return self.view.columns[at].join_key(self.split.of_column(at)[1])
+        """`Column.join_key` of the pages wanted of one column; None where it is not known yet where their rows are."""
+        first, numbers, _, _ = self.split.of_column(at)
+        key = self.view.columns[at].join_key(numbers)
+        is_known = key is None or not is_array(self.first_page(at))
+        return key if is_known or self.is_located(first, first + len(numbers)) else None
+
+    def is_located(self, first: int, end: int) -> bool:
+        """Whether kernels can read the pages `first` to `end` of `indexes`."""
+        return all([getattr(index, "page", None) is not None for index in self.indexes[first:end]])
+
+    def has_located(self, alike: AlikePages) -> bool:
+        """Whether kernels can read the pages of all columns whose pages are decoded together."""
+        if self.is_located(0, len(self.indexes)):
+            return True
+        columns = [self.split.of_column(at) for at, key in enumerate(alike.join_keys) if key is not None]
+        return all([self.is_located(first, first + len(numbers)) for first, numbers, _, _ in columns])
 
     def first_page(self, at: int) -> Any:
         """The first page wanted of one column."""
@@ -226,6 +240,9 @@ def _read(cache: SearchCache, jobs: list[_FileTake], wanted: list[Ranges | None]
     ]
     if plain and len(plain) == len(jobs):
         return (yield plain)
+    for ranges in wanted:
+        if ranges is not None:
+            ranges.keep = True  # what is read by itself may take more rounds, and this is decoded after the last one
     results = yield from side_by_side([(job.ref, job.read(cache, one)) for job, one in zip(jobs, wanted, strict=True)])
     for job, (_, arrays) in zip(jobs, results, strict=True):
         job.arrays = {job.here.leaf_ids[at]: array for at, array in zip(job.alone, arrays, strict=True)}
@@ -353,6 +370,8 @@ class _Leaves:
             alike = jobs[0].view.alike(jobs[0].pages)
             if alike is None or (first is not None and alike.join_keys != first.join_keys):
                 return None
+            if alike.needs_located and not jobs[0].has_located(alike):
+                return None
             first = first or alike
         if first is None or _is_read_in_place(sum(self.num_rows), first.stride_bytes):
             return None
@@ -370,7 +389,7 @@ class _Leaves:
         for key, run in groupby(found, lambda one: one[0].join_key(one[1])):
             here = list(run)
             page = None if key is None else here[0][0].first_page(here[0][1])
-            stride_bytes = page.stride_bytes if type(page) is FullZipPage else 0
+            stride_bytes = 0 if page is None else stride_of(page)
             if page is not None and not _is_read_in_place(sum([len(job.rows) for job, _ in here]), stride_bytes):
                 for job, at in here:
                     job.joined[at] = len(builders)

@@ -1,0 +1,425 @@
+//! A page of version 2.0 whose rows can be located without reading, for takes of many pages in one call.
+//!
+//! Values of one width and codes of a dictionary are found by their number; for strings and lists all ends are here.
+
+use crate::arrays::gather::slice_of;
+use crate::buffer::{Input, OwnedBuffer};
+use crate::damaged;
+use crate::error::{invalid, Checked};
+use crate::levels::layers::LayerOut;
+use crate::levels::leaf::LeafParts;
+use crate::levels::rows::RowRanges;
+use crate::miniblock::chunks::ChunkPlan;
+use crate::sink::{vec_with_capacity, Bits, Bytes, Offsets};
+use crate::take::join::Part;
+use pyo3::prelude::*;
+
+/// `ArrayPage` of the contract.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct ArrayPage {
+    num_rows: i64,
+    /// What is around the leaf, innermost first.
+    around: Vec<Around>,
+    lists: Option<Lists>,
+    /// Where the bitmap of values is that are there.
+    present_at: Option<i64>,
+    num_bitmaps: usize,
+    values: Values,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Around {
+    Struct,
+    List { wide: bool },
+}
+
+/// The lists of a page, and where the first of their items is among the values.
+struct Lists {
+    ends: Ends,
+    first_slot: i64,
+}
+
+enum Values {
+    Fixed { base: i64, bytes: i64 },
+    Bits { base: i64 },
+    Strings { base: i64, ends: Ends, wide: bool },
+    Codes { base: i64, items: Items },
+}
+
+/// The strings of a dictionary; code `k` stands for item `k - 1`, and 0 for null.
+struct Items {
+    offsets: Vec<usize>,
+    data: Vec<u8>,
+}
+
+/// Where values begin and end.
+struct Ends {
+    /// One more than there are values, from 0 on.
+    borders: Vec<i64>,
+    /// Whether each is there; empty where all are.
+    valid: Vec<bool>,
+}
+
+impl Ends {
+    /// From ends as files store them.
+    fn parse(stored: &[u8], adjustment: u64, end_max: u64) -> Checked<Self> {
+        let (entries, rest) = stored.as_chunks();
+        if !rest.is_empty() {
+            return damaged!("{} bytes of ends; each has 8", stored.len());
+        }
+        let (mut borders, mut valid) = (vec_with_capacity(entries.len() + 1)?, vec_with_capacity(entries.len())?);
+        borders.push(0);
+        let (mut previous, end_max) = (0, end_max.min(i64::MAX as u64));
+        for entry in entries {
+            let stored = u64::from_le_bytes(*entry);
+            let is_there = stored < adjustment;
+            let end = if is_there { stored } else { stored - adjustment };
+            if end < previous || end > end_max {
+                return damaged!("an end of {end} behind one of {previous}, where all there is ends at {end_max}");
+            }
+            borders.push(end as i64);
+            valid.push(is_there);
+            previous = end;
+        }
+        if valid.iter().all(|is_there| *is_there) {
+            valid = Vec::new();
+        }
+        Ok(Ends { borders, valid })
+    }
+
+    fn len(&self) -> i64 {
+        self.borders.len() as i64 - 1
+    }
+
+    fn is_valid(&self, index: i64) -> bool {
+        self.valid.get(index as usize).copied().unwrap_or(true)
+    }
+
+    /// The bitmap of some values, and how many are null; no bitmap where none is.
+    fn validity(&self, indices: impl Iterator<Item = i64> + Clone) -> (Option<Vec<u8>>, usize) {
+        if self.valid.is_empty() {
+            return (None, 0);
+        }
+        bitmap_of(indices.map(|index| self.is_valid(index)))
+    }
+}
+
+/// Flags as a bitmap, and how many are not set; no bitmap where all are.
+fn bitmap_of(flags: impl Iterator<Item = bool> + Clone) -> (Option<Vec<u8>>, usize) {
+    let num_unset = flags.clone().filter(|flag| !flag).count();
+    if num_unset == 0 {
+        return (None, 0);
+    }
+    let mut bits = Vec::new();
+    for (at, flag) in flags.enumerate() {
+        if at % 8 == 0 {
+            bits.push(0);
+        }
+        if let Some(last) = bits.last_mut() {
+            *last |= u8::from(flag) << (at % 8);
+        }
+    }
+    (Some(bits), num_unset)
+}
+
+/// Ends as files store them, what is added for nulls, the greatest that may be, and whether Arrow's offsets are wide.
+type StoredEnds<'py> = (Bound<'py, PyAny>, u64, u64, bool);
+
+#[pymethods]
+impl ArrayPage {
+    #[new]
+    #[pyo3(signature = (num_rows, around, base_bytes, row_bits, present_at, num_bitmaps, ends, items, lists, /))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        num_rows: i64,
+        around: &[u8],
+        base_bytes: i64,
+        row_bits: i64,
+        present_at: Option<i64>,
+        num_bitmaps: usize,
+        ends: Option<StoredEnds<'_>>,
+        items: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+        lists: Option<(StoredEnds<'_>, i64)>,
+    ) -> PyResult<Self> {
+        let around = around.iter().map(|kind| match kind {
+            b's' => Ok(Around::Struct),
+            b'l' => Ok(Around::List { wide: false }),
+            b'L' => Ok(Around::List { wide: true }),
+            other => Err(invalid(format!("{other} around a leaf"))),
+        });
+        let around = around.collect::<PyResult<Vec<_>>>()?;
+        let values = match (ends, items) {
+            (Some((stored, adjustment, end_max, wide)), None) => {
+                let ends = Ends::parse(Input::new(&stored)?.bytes(), adjustment, end_max)?;
+                Values::Strings { base: base_bytes, ends, wide }
+            }
+            (None, Some((offsets, data))) => Values::Codes { base: base_bytes, items: Items::new(&offsets, &data)? },
+            (None, None) if row_bits == 1 => Values::Bits { base: base_bytes },
+            (None, None) if row_bits > 0 && row_bits % 8 == 0 => {
+                Values::Fixed { base: base_bytes, bytes: row_bits / 8 }
+            }
+            _ => return Err(invalid(format!("values of {row_bits} bits, or of two kinds"))),
+        };
+        let lists = match lists {
+            None => None,
+            Some(((stored, adjustment, end_max, _), first_slot)) => {
+                let ends = Ends::parse(Input::new(&stored)?.bytes(), adjustment, end_max)?;
+                Some(Lists { ends, first_slot })
+            }
+        };
+        let page = ArrayPage { num_rows, around, lists, present_at, num_bitmaps, values };
+        page.check()?;
+        Ok(page)
+    }
+}
+
+impl Items {
+    fn new(offsets: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (offsets, data) = (Input::new(offsets)?, Input::new(data)?);
+        let ends: Vec<i32> = bytemuck::pod_collect_to_vec(offsets.bytes());
+        let data = data.bytes();
+        let ascends =
+            ends.first() == Some(&0) && ends.is_sorted() && ends.last().is_some_and(|&e| e as usize <= data.len());
+        match ascends {
+            true => Ok(Items { offsets: ends.iter().map(|&end| end as usize).collect(), data: data.to_vec() }),
+            false => Err(invalid("offsets of items that do not ascend from 0 within their bytes")),
+        }
+    }
+
+    fn get(&self, code: u8) -> Checked<&[u8]> {
+        match (code.checked_sub(1), self.offsets.get(usize::from(code))) {
+            (None, _) => Ok(&[]),
+            (Some(before), Some(&end)) => Ok(&self.data[self.offsets[usize::from(before)]..end]),
+            _ => damaged!("code {code} in a page whose dictionary has {} items", self.offsets.len() - 1),
+        }
+    }
+}
+
+/// More bitmaps, or nodes around a leaf, than any column has.
+const DEPTH_MAX: usize = 256;
+
+impl ArrayPage {
+    fn check(&self) -> PyResult<()> {
+        let num_lists = self.around.iter().filter(|around| **around != Around::Struct).count();
+        let num_slots = match &self.lists {
+            None => Some(self.num_rows),
+            Some(lists) => lists.ends.borders.last().and_then(|end| end.checked_add(lists.first_slot)),
+        };
+        let fits = |base: i64, bits: i64| {
+            let bytes = num_slots.and_then(|slots| slots.checked_mul(bits)).map(|bits| bits / 8 + 1);
+            base >= 0 && bytes.and_then(|bytes| bytes.checked_add(base)).is_some()
+        };
+        let has_values = match &self.values {
+            Values::Fixed { base, bytes } => bytes.checked_mul(8).is_some_and(|bits| fits(*base, bits)),
+            Values::Bits { base } => fits(*base, 1),
+            Values::Codes { base, .. } => fits(*base, 8),
+            Values::Strings { base, ends, .. } => {
+                let end = ends.borders.last().and_then(|end| end.checked_add(*base));
+                *base >= 0 && end.is_some() && num_slots.is_some_and(|slots| slots <= ends.len())
+            }
+        };
+        let has_rows = self.lists.as_ref().map_or(self.num_rows >= 0, |lists| {
+            num_lists == 1 && lists.first_slot >= 0 && lists.ends.len() == self.num_rows
+        });
+        let is_small = self.num_bitmaps <= DEPTH_MAX && self.around.len() <= DEPTH_MAX;
+        let has_nulls = self.present_at.is_none_or(|at| fits(at, 1));
+        match has_values && has_rows && has_nulls && is_small && num_lists == usize::from(self.lists.is_some()) {
+            true => Ok(()),
+            false => Err(invalid("parts of a page that do not fit together")),
+        }
+    }
+
+    /// The values of single rows, as runs of neighbours.
+    fn runs(&self, rows: &[i64]) -> PyResult<Vec<(i64, i64)>> {
+        let mut runs: Vec<(i64, i64)> = Vec::with_capacity(rows.len());
+        for (row, _) in RowRanges::of_rows(rows, self.num_rows)?.iter() {
+            let (start, end) = match &self.lists {
+                None => (row, row + 1),
+                Some(lists) => {
+                    let borders = &lists.ends.borders[row as usize..];
+                    (lists.first_slot + borders[0], lists.first_slot + borders[1])
+                }
+            };
+            match runs.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ if start == end => {}
+                _ => runs.push((start, end)),
+            }
+        }
+        Ok(runs)
+    }
+
+    /// The byte range that holds a run of values, and that of their bits.
+    fn ranges(&self, (start, end): (i64, i64)) -> [(i64, i64); 2] {
+        let bits = |base: i64| (base + start / 8, base + (end + 7) / 8);
+        let values = match &self.values {
+            Values::Fixed { base, bytes } => (base + start * bytes, base + end * bytes),
+            Values::Bits { base } => bits(*base),
+            Values::Codes { base, .. } => (base + start, base + end),
+            Values::Strings { base, ends, .. } => {
+                (base + ends.borders[start as usize], base + ends.borders[end as usize])
+            }
+        };
+        [values, self.present_at.map_or((0, 0), bits)]
+    }
+
+    /// Add the byte ranges of single rows, ascending, to a plan of several pages.
+    pub fn plan(&self, rows: &[i64], plan: &mut ChunkPlan) -> PyResult<()> {
+        for run in self.runs(rows)? {
+            for (start, end) in self.ranges(run).into_iter().filter(|(start, end)| start < end) {
+                plan.range_firsts.push(0);
+                plan.range_starts.push(start);
+                plan.range_ends.push(end);
+            }
+        }
+        Ok(())
+    }
+
+    /// The leaf of these rows, out of what was fetched for the ranges that were planned.
+    pub fn decode(&self, rows: &[i64], range_offsets: &[i64], bytes: &[u8]) -> PyResult<LeafParts> {
+        let runs = self.runs(rows)?;
+        let mut offsets = range_offsets.iter();
+        let mut pieces = Vec::with_capacity(runs.len());
+        for &run in &runs {
+            let mut found: [&[u8]; 2] = [&[], &[]];
+            for (piece, (start, end)) in found.iter_mut().zip(self.ranges(run)) {
+                if start < end {
+                    let offset = offsets.next().ok_or_else(|| invalid("fewer offsets than ranges were planned"))?;
+                    *piece = slice_of(bytes, *offset, end - start)?;
+                }
+            }
+            pieces.push((run, found));
+        }
+        let num_items: i64 = runs.iter().map(|(start, end)| end - start).sum();
+        let (values, validity, null_count) = self.leaf(&pieces, num_items as usize)?;
+        let mut layers = vec![LayerOut { length: num_items as usize, validity, null_count, offsets: None }];
+        let mut length = num_items as usize;
+        for around in &self.around {
+            layers.push(match (around, &self.lists) {
+                (Around::List { wide }, Some(lists)) => {
+                    length = rows.len();
+                    lists.layer(rows, *wide)?
+                }
+                _ => LayerOut { length, validity: None, null_count: 0, offsets: None },
+            });
+        }
+        let bitmaps = (0..self.num_bitmaps).map(|_| None);
+        Ok((num_items as usize, bitmaps.chain(values.into_iter().map(Some)).collect(), layers))
+    }
+
+    fn leaf(&self, pieces: &[Piece<'_>], num_items: usize) -> Checked<Leaf> {
+        let total: usize = pieces.iter().map(|(_, [values, _])| values.len()).sum();
+        let (mut validity, mut null_count) = (None, 0);
+        if self.present_at.is_some() {
+            let mut bits = Bits::with_capacity(num_items)?;
+            for ((start, end), [_, present]) in pieces {
+                bits.append(present, (start % 8) as usize, (end - start) as usize);
+            }
+            let bits = bits.into_bytes();
+            null_count = num_items - bits.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
+            validity = (null_count > 0).then_some(bits);
+        }
+        let slots = pieces.iter().flat_map(|((start, end), _)| *start..*end);
+        let values = match &self.values {
+            Values::Fixed { .. } => {
+                let mut out = Bytes::with_capacity(total)?;
+                for (_, [values, _]) in pieces {
+                    out.grow(values.len()).copy_from_slice(values);
+                }
+                vec![out.into_buffer()]
+            }
+            Values::Bits { .. } => {
+                let mut bits = Bits::with_capacity(num_items)?;
+                for ((start, end), [values, _]) in pieces {
+                    bits.append(values, (start % 8) as usize, (end - start) as usize);
+                }
+                vec![bits.into_bytes().into()]
+            }
+            Values::Strings { ends, wide, .. } => {
+                (validity, null_count) = ends.validity(slots.clone());
+                let lengths = slots.map(|slot| ends.borders[slot as usize + 1] - ends.borders[slot as usize]);
+                let mut data = vec_with_capacity(total)?;
+                pieces.iter().for_each(|(_, [values, _])| data.extend_from_slice(values));
+                vec![buffer_of(offsets_of(lengths, num_items, *wide)?), data.into()]
+            }
+            Values::Codes { items, .. } => {
+                let codes = pieces.iter().flat_map(|(_, [codes, _])| codes.iter().copied());
+                (validity, null_count) = bitmap_of(codes.clone().map(|code| code > 0));
+                let mut data = Vec::new();
+                let mut lengths: Vec<i64> = vec_with_capacity(num_items)?;
+                for code in codes {
+                    let item = items.get(code)?;
+                    data.extend_from_slice(item);
+                    lengths.push(item.len() as i64);
+                }
+                vec![buffer_of(offsets_of(lengths.into_iter(), num_items, false)?), data.into()]
+            }
+        };
+        Ok((values, validity, null_count))
+    }
+
+    /// Whether rows of both pages can lie one behind the other in one leaf.
+    pub fn is_like(&self, other: &ArrayPage) -> bool {
+        self.around == other.around && self.num_bitmaps == other.num_bitmaps && self.width() == other.width()
+    }
+
+    fn width(&self) -> i64 {
+        match &self.values {
+            Values::Fixed { bytes, .. } => *bytes,
+            Values::Bits { .. } => 0,
+            Values::Codes { .. } | Values::Strings { wide: false, .. } => -1,
+            Values::Strings { wide: true, .. } => -2,
+        }
+    }
+
+    /// What the value buffers consist of.
+    pub fn parts(&self) -> Vec<Part> {
+        let bitmaps = (0..self.num_bitmaps).map(|_| Part::Bytes); // of which there are none
+        let values = match self.width() {
+            0 => vec![Part::Bits(1)],
+            -1 => vec![Part::Narrow, Part::Bytes],
+            -2 => vec![Part::Wide, Part::Bytes],
+            _ => vec![Part::Bytes],
+        };
+        bitmaps.chain(values).collect()
+    }
+}
+
+/// A run of values, their bytes, and the bits that tell which are there.
+type Piece<'a> = ((i64, i64), [&'a [u8]; 2]);
+/// Value buffers, validity, number of nulls.
+type Leaf = (Vec<OwnedBuffer>, Option<Vec<u8>>, usize);
+
+impl Lists {
+    fn layer(&self, rows: &[i64], wide: bool) -> Checked<LayerOut> {
+        let borders = &self.ends.borders;
+        let lengths = rows.iter().map(|&row| borders[row as usize + 1] - borders[row as usize]);
+        let (validity, null_count) = self.ends.validity(rows.iter().copied());
+        Ok(LayerOut { length: rows.len(), validity, null_count, offsets: Some(offsets_of(lengths, rows.len(), wide)?) })
+    }
+}
+
+/// Offsets, from 0 on, of values of these lengths.
+fn offsets_of(lengths: impl Iterator<Item = i64>, count: usize, wide: bool) -> Checked<Offsets> {
+    let mut offsets = vec_with_capacity(count + 1)?;
+    let mut end = 0i64;
+    offsets.push(end);
+    for length in lengths {
+        end = end.saturating_add(length);
+        offsets.push(end);
+    }
+    if wide {
+        return Ok(Offsets::Wide(offsets));
+    }
+    if end > i64::from(i32::MAX) {
+        return damaged!("{end} bytes or items wanted exceed what 32-bit offsets can address");
+    }
+    Ok(Offsets::Narrow(offsets.into_iter().map(|offset| offset as i32).collect()))
+}
+
+fn buffer_of(offsets: Offsets) -> OwnedBuffer {
+    match offsets {
+        Offsets::Narrow(offsets) => offsets.into(),
+        Offsets::Wide(offsets) => offsets.into(),
+    }
+}

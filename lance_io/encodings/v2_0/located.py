@@ -1,0 +1,143 @@
+"""Pages of version 2.0 as kernels take them: those whose rows can be located without reading.
+
+A take plans and decodes all such pages of all its files in one call each. They are values of one width, strings whose
+ends are known, strings with a dictionary that is known, and lists of values of one width whose ends are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io.codecs.tree import FixedShape, ListShape, Shape, VariableShape
+from lance_io.encodings.v2_0.array import WithNulls
+from lance_io.encodings.v2_0.dictionary import DictionaryValues, ItemsIndex
+from lance_io.encodings.v2_0.fixed import FixedSizeLists, Flat, FlatBits
+from lance_io.encodings.v2_0.variable import Coded, Ends, EndsIndex, Variable
+from lance_io.encodings.values import buffer_count
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.encodings.v2_0.array import ArrayEncoding
+    from lance_io.levels.path import PathNode
+
+PAGE_BYTES = 256  # of a page in the kernels, without its tables
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocatedIndex:
+    """What locates the rows of a page.
+
+    index  `EndsIndex` or `ItemsIndex`, or None where there is nothing to know
+    page   the same as kernels take it; None for pages that are read by themselves
+    """
+
+    index: EndsIndex | ItemsIndex | None
+    page: _kernels.ArrayPage | None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes."""
+        return PAGE_BYTES + (0 if self.index is None else 3 * self.index.nbytes)  # and as much again in the kernels
+
+
+class ValuesKind(NamedTuple):
+    """Values that kernels can take.
+
+    shape       of a leaf of them
+    base_bytes  file offset of the values
+    row_bits    of a value; 0 where they are not all of one width
+    present_at  file offset of the bitmap of those that are there
+    """
+
+    shape: Shape
+    base_bytes: int
+    row_bits: int
+    present_at: int | None = None
+
+    @property
+    def stride_bytes(self) -> int:
+        """Bytes of a value that lies in the file as in memory; 0 for others."""
+        return 0 if self.present_at is not None else self.row_bits // 8
+
+    @property
+    def num_bitmaps(self) -> int:
+        """Buffers, all of them None, that a leaf has before its values."""
+        return buffer_count(self.shape) - 1 if isinstance(self.shape, ListShape) else 0
+
+
+def kind_of(values: ArrayEncoding) -> ValuesKind | None:
+    """What kernels need to know of an array; None for those that they do not take."""
+    present_at = None
+    if isinstance(values, WithNulls):
+        if values.present.buffer.scheme or not isinstance(values.values, (Flat, FlatBits, FixedSizeLists)):
+            return None
+        present_at, values = values.present.buffer.offset_bytes, values.values
+    match values:
+        case Flat(buffer=buffer, width_bytes=width) if not buffer.scheme:
+            return ValuesKind(FixedShape(8 * width), buffer.offset_bytes, 8 * width, present_at)
+        case FlatBits(buffer=buffer) if not buffer.scheme:
+            return ValuesKind(FixedShape(1), buffer.offset_bytes, 1, present_at)
+        case FixedSizeLists(items=items, dtype=dtype):
+            inner = None if isinstance(items, WithNulls) else kind_of(items)
+            if inner is None or inner.row_bits % 8 or not inner.row_bits:
+                return None
+            shape = ListShape(dtype.list_size, False, inner.shape)
+            return ValuesKind(shape, inner.base_bytes, inner.row_bits * dtype.list_size, present_at)
+        case Coded(is_coded=True):
+            return None
+        case Variable(ends=ends, data=data) if ends.is_kept and not data.scheme:
+            return ValuesKind(VariableShape(64 if ends.wide else 32), data.offset_bytes, 0)
+        case DictionaryValues(dtype=dtype, codes=Flat(buffer=buffer)) if dtype == pa.string() and not buffer.scheme:
+            return ValuesKind(VariableShape(32), buffer.offset_bytes, 0)
+    return None
+
+
+def around_leaf(nodes: Sequence[PathNode]) -> bytes:
+    """The nodes above a leaf, outermost first, as kernels take them: structs, and lists of both widths."""
+    kinds = bytearray()
+    for node in reversed(nodes):
+        dtype = node.arrow_type
+        kinds += b"L" if pa.types.is_large_list(dtype) else b"l" if pa.types.is_list(dtype) else b"s"
+    return bytes(kinds)
+
+
+def locate_values(
+    values: ArrayEncoding, kind: ValuesKind, num_rows: int, around: bytes, index: EndsIndex | ItemsIndex | None
+) -> LocatedIndex:
+    """A page of values. Raises DamagedError for ends that contradict the format."""
+    ends, items = None, None
+    if isinstance(values, Variable):
+        assert isinstance(index, EndsIndex), "ends of values are their index"
+        ends = _stored(values.ends, index)
+    elif isinstance(values, DictionaryValues):
+        assert isinstance(index, ItemsIndex), "items of a dictionary are its index"
+        if index.items.null_count or index.items.offset:
+            return LocatedIndex(index, None)
+        _, offsets, data = index.items.buffers()
+        items = (offsets or bytes(4), data or b"")
+        items = (memoryview(items[0])[: 4 * (len(index.items) + 1)], items[1])
+    page = _kernels.ArrayPage(
+        num_rows, around, kind.base_bytes, kind.row_bits, kind.present_at, kind.num_bitmaps, ends, items, None
+    )
+    return LocatedIndex(index, page)
+
+
+def locate_lists(ends: Ends, index: EndsIndex, kind: ValuesKind, first_slot: int, around: bytes) -> LocatedIndex:
+    """A page of lists of values of one width.
+
+    first_slot  where its items begin among the values that `kind` is about
+    """
+    lists = _stored(ends, index), first_slot
+    page = _kernels.ArrayPage(
+        ends.num_values, around, kind.base_bytes, kind.row_bits, kind.present_at, kind.num_bitmaps, None, None, lists
+    )
+    return LocatedIndex(index, page)
+
+
+def _stored(ends: Ends, index: EndsIndex) -> tuple[Any, int, int, bool]:
+    return index.data, ends.adjustment, ends.end_max, ends.wide
