@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.open.file_source import FileRef, FragmentSource
-from lance_io.format.version import READABLE
+from lance_io.format.version import READABLE, V0_1
 from lance_io.records import dataclass
 from lance_io.store.mounted import MountedStore, mounted_key
 from lance_io.table.manifest.paths import BRANCH_TREES, data_file_place, deletion_file_place
@@ -148,5 +148,6 @@ class Sources:
                     f"the data file has version {file.version.name}; this release reads 2.1 and 2.2",
                     path=places.data_key(file),
                 )
-            refs.append(FileRef(places.data_key(file), file.size_bytes or 0, file.fields, file.column_indices))
+            columns = file.fields if file.version == V0_1 else file.column_indices  # where fields are known by their ids
+            refs.append(FileRef(places.data_key(file), file.size_bytes or 0, file.fields, columns))
         return FragmentSource(int(self._physical_rows[place]), tuple(refs))

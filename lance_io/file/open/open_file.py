@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import FetchedSuffix, FileSteps, Suffix, Tail, Wait
+from lance_io.file.open.batched_file import BatchedFile, open_batched
 from lance_io.file.open.data_file import FileSchema, OpenedFile
 from lance_io.format.columns import decode_column_table
 from lance_io.format.ending import decode_ending
 from lance_io.format.footer import FOOTER_BYTES, Footer, OffsetTable, decode_footer
 from lance_io.format.globals import decode_file_descriptor, decode_globals_table, split_descriptor
-from lance_io.format.version import check_readable
+from lance_io.format.v0_1.batch_table import version_at_end
+from lance_io.format.version import V0_1, check_readable
 from lance_io.io.cache import Found, LoadOwner
 from lance_io.limits import KIB, MIB
 from lance_io.spans import Ranges
@@ -82,10 +84,12 @@ def opened(
 
 def _open(
     context: ReadContext, ref: FileRef, columns: Sequence[int], is_whole: bool
-) -> FileSteps[tuple[OpenedFile, Tail]]:
+) -> FileSteps[tuple[OpenedFile | BatchedFile, Tail]]:
     try:
         tail, file_bytes = yield from _read_tail(context, ref, is_whole)
         identity = context.store.identity, ref.key, file_bytes
+        if version_at_end(tail.buffer) == V0_1:
+            return (yield from open_batched(identity, ref, tail))
         return (yield from _parse(context, identity, tail, file_bytes, columns))
     except FormatError as error:
         error.path = ref.key
