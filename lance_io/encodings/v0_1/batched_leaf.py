@@ -14,8 +14,7 @@ again. There are no nulls, but for empty strings in nullable fields; structs hav
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,8 @@ from lance_io.codecs.tree import FixedShape, ListShape, Shape
 from lance_io.encodings.api import NoIndex, PageDescription
 from lance_io.encodings.v0_1.field_pages import POSITION_BYTES, FieldPages, Runs, plain_bits
 from lance_io.encodings.values import build_values
-from lance_io.errors import FormatError
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.format.v0_1.dictionaries import dictionary_values, is_readable
 from lance_io.levels.assemble import nest
 from lance_io.levels.chunks import OFFSET_BYTES
 from lance_io.levels.path import NodeKind
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from lance_io.encodings.api import PageIndex, RowSelection
     from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray, Steps
-
-DICTIONARIES_MAX: Final = 32  # that are remembered, by their bytes
 
 
 class BatchedLeaf:
@@ -244,6 +242,8 @@ class BatchedLeaf:
 
     def _with_dictionary(self, dtype: pa.DataType, keys: pa.Array) -> pa.Array:
         stored = self.path.leaf.dictionary
+        if stored is None and not is_readable(dtype.value_type):
+            raise UnsupportedError(f"v1 dictionary values do not support data type {dtype.value_type}")
         if stored is None:
             raise FormatError("a dictionary column whose values are not in the manifest")
         values = dictionary_values(stored)
@@ -310,21 +310,3 @@ def _shape(dtype: pa.DataType) -> tuple[Shape, int]:
 def _located(error: DamagedError, runs: Runs) -> FormatError:
     text, run = error.args if len(error.args) > 1 else (str(error), 0)
     return FormatError(text, where=f"batch {int(runs.batches[run])}")
-
-
-@lru_cache(maxsize=DICTIONARIES_MAX)
-def dictionary_values(stored: bytes) -> pa.Array:
-    """The values of a dictionary field, `Field.dictionary`."""
-    return pa.ipc.open_stream(stored).read_all().column(0).combine_chunks()
-
-
-def stored_dictionary(values: pa.Array) -> bytes:
-    """The reverse of `dictionary_values`."""
-    batch = pa.record_batch([values], ["values"])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
-
-
-
