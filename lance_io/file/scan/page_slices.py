@@ -18,6 +18,7 @@ from lance_io import limits
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import RowSelection
 from lance_io.encodings.cuts import cut_page
+from lance_io.encodings.v0_1.batched_leaf import BatchedLeaf
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_whole, whole_ranges
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, UnsupportedError
@@ -213,7 +214,11 @@ def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int) -> boo
     num_bytes  of those
     bytes_max  of all of them
     """
-    if piece.file is not first.file or num_bytes + piece.num_bytes > bytes_max:
+    if piece.file is not first.file:
+        return False
+    if type(piece.page) is BatchedLeaf and piece.row_start == first.row_start:  # pages of all columns alternate there
+        bytes_max = limits.SCAN_PIECE_BYTES
+    if num_bytes + piece.num_bytes > bytes_max:
         return False
     follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
     return follows or piece.row_start == first.row_start
