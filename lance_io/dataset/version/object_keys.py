@@ -139,15 +139,19 @@ class Sources:
         return found
 
     def _make(self, place: int) -> FragmentSource:
-        places = self._places
-        fragment = places.manifest.fragments[place]
-        refs = []
-        for file in fragment.files:
-            if file.version not in READABLE:
-                raise UnsupportedError(
-                    f"the data file has version {file.version.name}; this release reads 2.1 and 2.2",
-                    path=places.data_key(file),
-                )
-            columns = file.fields if file.version == V0_1 else file.column_indices  # where fields are known by their ids
-            refs.append(FileRef(places.data_key(file), file.size_bytes or 0, file.fields, columns))
-        return FragmentSource(int(self._physical_rows[place]), tuple(refs))
+        return FragmentSource(int(self._physical_rows[place]), file_refs(self._places, place))
+
+
+def file_refs(places: Places, place: int) -> tuple[FileRef, ...]:
+    """The data files of a fragment. Raises `UnsupportedError` for one of a version that is not read."""
+    refs = []
+    for file in places.manifest.fragments[place].files:
+        if file.version not in READABLE:
+            raise UnsupportedError(
+                f"the data file has version {file.version.name}; this release reads "
+                f"{', '.join(sorted(each.name for each in READABLE))}",
+                path=places.data_key(file),
+            )
+        columns = file.fields if file.version == V0_1 else file.column_indices  # where fields are known by their ids
+        refs.append(FileRef(places.data_key(file), file.size_bytes or 0, file.fields, columns))
+    return tuple(refs)
