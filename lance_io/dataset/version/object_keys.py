@@ -145,6 +145,7 @@ class Sources:
 def file_refs(places: Places, place: int) -> tuple[FileRef, ...]:
     """The data files of a fragment. Raises `UnsupportedError` for one of a version that is not read."""
     refs = []
+    seen: set[int] = set()
     for file in places.manifest.fragments[place].files:
         if file.version not in READABLE:
             raise UnsupportedError(
@@ -152,6 +153,9 @@ def file_refs(places: Places, place: int) -> tuple[FileRef, ...]:
                 f"{', '.join(sorted(each.name for each in READABLE))}",
                 path=places.data_key(file),
             )
-        columns = file.fields if file.version == V0_1 else file.column_indices  # where fields are known by their ids
+        columns = file.column_indices
+        if file.version == V0_1:  # which knows fields by their ids; of several files that have one the first counts
+            columns = tuple([-1 if each in seen else each for each in file.fields])
+            seen.update(file.fields)
         refs.append(FileRef(places.data_key(file), file.size_bytes or 0, file.fields, columns))
     return tuple(refs)

@@ -74,20 +74,26 @@ class OnePage(Sequence["PageLayout"]):
 class BatchedFile:
     """A data file of version 0.1 whose end has been read; see `OpenedFile` for what both have.
 
-    first_id, last_id  field ids that the page table is of
-    metadata           batches, and where statistics are
+    metadata       batches, and where statistics are
+    page_table_at  where the page table begins and ends
     """
 
     version = V0_1
 
     def __init__(
-        self, identity: tuple[str, str, int], ids: tuple[int, int], metadata: BatchMetadata, table: PageTable
+        self,
+        identity: tuple[str, str, int],
+        ids: tuple[int, int],
+        metadata: BatchMetadata,
+        table: PageTable,
+        page_table_at: tuple[int, int],
     ) -> None:
         self.identity = identity
         self.key = identity[1]
         self.size_bytes = identity[2]
         self.num_rows = metadata.num_rows
         self.metadata = metadata
+        self.page_table_at = page_table_at
         self._ids = ids
         self._table = table
         self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
@@ -186,7 +192,7 @@ def open_batched(
     start, end = page_table_range(metadata.page_table_at, *ids, metadata.num_batches, file_bytes)
     fetched = yield from served_by(tail, fetch(Ranges.of((start, end), purpose="metadata")))
     table = decode_page_table(bytes(fetched.piece(0, end - start)), ids[0], metadata.num_batches)
-    return BatchedFile(identity, ids, metadata, table), tail
+    return BatchedFile(identity, ids, metadata, table, (start, end)), tail
 
 
 def _extended(tail: Tail, start: int) -> FileSteps[Tail]:
