@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lance_io.errors import FormatError, UnsupportedError
+from lance_io.errors import FormatError
 from lance_io.format.logical_types import primitive_type
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def _is_variable(dtype: pa.DataType) -> bool:
 
 def _decode(data: Buffer, offset: int, length: int, dtype: pa.DataType) -> pa.Array:
     view = memoryview(data).cast("B")
+    if length == 0:
+        return pa.array([], dtype)
     if not _is_variable(dtype):
         content = _slice(view, offset, length * dtype.bit_width // 8)
         return pa.Array.from_buffers(dtype, length, [None, pa.py_buffer(bytes(content))])
@@ -108,18 +110,16 @@ def lay_out_values(fields: Iterable[Any], position: int) -> bytes:
     """The values of dictionary fields as they are stored from `position` of a file on, of which the fields are told.
 
     fields  messages; what they have in memory goes
-    Raises `UnsupportedError` for a field without values.
     """
     parts: list[bytes] = []
     for field in fields:
-        if not field.logical_type.startswith("dict:"):
+        stored = field.dictionary.values
+        if not stored:
             continue
-        if not field.dictionary.values:
-            raise UnsupportedError(f"column {field.name!r}: v1 dictionary values do not support its type")
-        data, page = encode_values(dictionary_values(field.dictionary.values), position)
-        field.dictionary.offset = page
-        field.dictionary.length = len(dictionary_values(field.dictionary.values))
-        field.dictionary.ClearField("values")
+        values = dictionary_values(stored)
+        data, page = encode_values(values, position)
+        field.dictionary.Clear()
+        field.dictionary.offset, field.dictionary.length = page, len(values)
         parts.append(data)
         position += len(data)
     return b"".join(parts)

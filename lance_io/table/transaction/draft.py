@@ -275,8 +275,6 @@ class Draft:
 
 def _check_writable(manifest: Manifest) -> None:
     check_writer_flags(manifest.reader_flags, manifest.writer_flags)
-    if manifest.data_version == V0_1 and any(each.HasField("dictionary") for each in manifest.message.fields):
-        raise UnsupportedError("dictionary columns of file version 0.1 keep their values in the manifest: not written")
 
 
 def _next_fragment_id(manifest: Manifest | None) -> int:

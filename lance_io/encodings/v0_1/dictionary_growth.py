@@ -1,0 +1,67 @@
+"""One dictionary for all rows of a table of version 0.1 (spec: legacy 0.1, section 7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.errors import SchemaError
+from lance_io.format.v0_1.dictionaries import dictionary_values, stored_dictionary
+
+if TYPE_CHECKING:
+    from lance_io.format.schema import Field
+
+
+class DictionaryGrowth:
+    """The dictionaries of one write, by field id: the values of each come behind those that are there.
+
+    Keys that were written before keep their meaning. The dictionary of a table that rows are appended to is fixed: its
+    fragments refer to it.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[int, pa.Array] = {}
+
+    def keys(self, field: Field, array: pa.DictionaryArray) -> npt.NDArray[Any]:
+        """The keys of some rows; null rows have that of the first value.
+
+        Raises `SchemaError` for values that a table's dictionary does not have, and for more than keys can tell apart.
+        """
+        dtype = array.type
+        indices = array.indices.fill_null(0) if array.indices.null_count else array.indices
+        keys = np.frombuffer(indices.buffers()[1], dtype.index_type.to_pandas_dtype(), len(array), indices.offset * dtype.index_type.bit_width // 8) if len(array) else np.empty(0, dtype.index_type.to_pandas_dtype())
+        places = self._places(field, array.dictionary, dtype)
+        return keys if places is None else places[keys].astype(keys.dtype)
+
+    def _places(self, field: Field, values: pa.Array, dtype: pa.DictionaryType) -> npt.NDArray[Any] | None:
+        """Where each value is in the field's dictionary; None where they are its first ones, in this order."""
+        if not len(values):  # of rows that are all null
+            values = pa.nulls(1, dtype.value_type)
+        known = self._values.get(field.id)
+        if known is None:
+            known = values if field.dictionary is None else dictionary_values(field.dictionary)
+            self._values[field.id] = known
+        if known[: len(values)].equals(values):
+            return None
+        if field.dictionary is not None:
+            raise SchemaError(
+                f"Append with different schema: dictionary for `{field.name}` did not match expected dictionary"
+            )
+        is_new = pc.is_null(pc.index_in(values, value_set=known))
+        grown = pa.concat_arrays([known, values.filter(is_new).unique()])
+        capacity = 1 << (dtype.index_type.bit_width - int(pa.types.is_signed_integer(dtype.index_type)))
+        if len(grown) > capacity:
+            raise SchemaError(f"column {field.name!r}: {len(grown)} dictionary values, more than {dtype} can tell apart")
+        self._values[field.id] = grown
+        return pc.index_in(values, value_set=grown).to_numpy(zero_copy_only=False)
+
+    def stored(self, field: Field) -> bytes | None:
+        """The values of a field as `Field.dictionary` has them; None where no row had any."""
+        if field.dictionary is not None:
+            return field.dictionary
+        values = self._values.get(field.id)
+        return None if values is None else stored_dictionary(values)
