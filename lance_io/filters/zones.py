@@ -3,7 +3,7 @@
 A zone is a run of rows of which something is known beforehand: a batch of a file with page statistics, or a zone of a
 zone-map index. For each column that is known it has a least and a greatest value:
 
-    bounds    every value of the zone that is not null, and no NaN, lies between `least` and `greatest`, both included
+    bounds    every value of the zone, but for nulls and NaN, lies between `least` and `greatest`, both included
     no bound  null in either: nothing is known on that side
 
 `may_match` tells of which zones a row may pass a filter. It never leaves out a zone with such a row: what is not a

@@ -119,7 +119,9 @@ def _check_batched(field: Field, below: str) -> None:
     """Raise unless a field can be stored in files of version 0.1 (spec: legacy 0.1, section 3)."""
     name, logical = f"{below}{field.name}", field.logical_type
     if field.holds_blobs or logical == "map":
-        raise UnsupportedError(f"{name}: files of version {V0_1.name} hold no {'blobs' if field.holds_blobs else 'maps'}")
+        raise UnsupportedError(
+            f"{name}: files of version {V0_1.name} hold no {'blobs' if field.holds_blobs else 'maps'}"
+        )
     if field.is_packed:
         raise UnsupportedError(f"{name}: files of version {V0_1.name} hold no packed structs")
     if logical == "struct" and not field.children:

@@ -11,7 +11,7 @@ from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.version.validation import open_file
 from lance_io.errors import NotFound, OperationError
 from lance_io.file.open.file_source import FileRef, ReadContext
-from lance_io.format.version import READABLE
+from lance_io.format.version import READABLE, V0_1
 from lance_io.levels.path import leaf_paths
 from lance_io.plans.plan import Together
 from lance_io.table.manifest.paths import DATA, check_relative
@@ -106,7 +106,7 @@ def check_types(target: WriteTarget, operation: Overwrite) -> Plan[None]:
         (file.version, file.fields, file.column_indices): file
         for fragment in reversed(operation.fragments)
         for file in fragment.files
-        if file.base_id is None and file.version in READABLE
+        if file.base_id is None and file.version in READABLE - {V0_1}  # which says nothing of types
     }
     if not files:
         return

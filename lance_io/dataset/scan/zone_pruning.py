@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def without_excluded(state: DatasetState, plan: ScanPlan) -> Plan[ScanPlan]:
     """The plan without the batches whose statistics say that no row of theirs passes the filter.
 
-    Reads the statistics of the files; where the filter cannot use any, nothing. Raises FormatError where they are damaged.
+    Reads the statistics of the files, unless the filter can use none. Raises FormatError where they are damaged.
     """
     predicate = plan.predicate
     versions = {version_of_pair(*pair) for pair in state.manifest.fragments.version_pairs}

@@ -1,7 +1,7 @@
 """How many rows fragments have, where the manifest does not say so (spec: legacy 0.1, section 9; table, section 2.4).
 
-Releases before 0.8 left it out. Those that did not note their own name in the manifest, before 0.9, may have noted the rows
-that are left after a deletion; what they say about deleted rows is not trusted either. The data files know.
+Releases before 0.8 left it out. Those that did not note their own name in the manifest, before 0.9, may have noted the
+rows that are left after a deletion; what they say about deleted rows is not trusted either. The data files know.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def with_row_counts(state: DatasetState) -> Plan[DatasetState]:
-    """The same version, all of whose fragments say how many rows they have: one data file of each is opened, if need be.
+    """The same version, all of whose fragments say how many rows they have: data files are opened for that, if need be.
 
     Raises what opening a data file does.
     """

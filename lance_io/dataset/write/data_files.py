@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 from lance_io.dataset.write.input_data import Rows
-from lance_io.errors import CommitUnknownError, LanceError, UsageError
+from lance_io.errors import CommitUnknownError, LanceError, SchemaError, UsageError
 from lance_io.file.write.batched_writer import ROWS_PER_BATCH, BatchOptions, with_dictionaries
 from lance_io.file.write.file_bytes import PAGE_BYTES
 from lance_io.file.write.uploads import key_beside
@@ -149,13 +149,24 @@ class NewFiles:
         if self._file is not None:
             yield from self._finish()
         if self._batches is not None and self._batches.lost:
-            text = f"files of version 0.1 hold no nulls but of strings; those of {', '.join(self._batches.lost)} are lost"
+            text = (
+                f"files of version 0.1 hold no nulls but of strings; those of {', '.join(self._batches.lost)} are lost"
+            )
             warnings.warn(f"{text} (allow_null_loss=False refuses them)", UserWarning, stacklevel=2)
 
     @property
     def schema(self) -> Schema:
         """Of the files; in version 0.1 with the values of its dictionaries, when all rows are written."""
-        return self._schema if self._batches is None else with_dictionaries(self._schema, self._batches.dictionaries)
+        if self._batches is None:
+            return self._schema
+        schema = with_dictionaries(self._schema, self._batches.dictionaries)
+        for field in schema.walk():
+            if field.logical_type.startswith("dict:") and field.dictionary is None:
+                raise SchemaError(
+                    f"v1 dictionary field '{field.name}' is missing dictionary metadata: a table of file version 0.1 "
+                    "with dictionaries is created with rows"
+                )
+        return schema
 
     def publish(self) -> Plan[None]:
         """Make the last file visible."""
@@ -190,7 +201,9 @@ class NewFiles:
     def _open(self) -> FileWriting:
         self._name = self._new_name()
         key = self.location.key(DATA, self._name)
-        self._file = FileWriting(self.location.store, key, self._schema, self._version, batches=self._batches, **self._options)
+        self._file = FileWriting(
+            self.location.store, key, self._schema, self._version, batches=self._batches, **self._options
+        )
         if self._progress is not None:
             self._progress.begin(FragmentMetadata(0, [], 0))
         return self._file

@@ -135,8 +135,8 @@ def fitted(given: Schema, table: Schema, version: FileVersion | None = None) -> 
         for each in table.walk():
             if each.id not in there:
                 raise SchemaError(
-                    f"Fragment 0 does not contain field {each.name!r} ({each.id}): rows that join a table of file version "
-                    f"{V0_1.name} have all of its columns"
+                    f"Fragment 0 does not contain field {each.name!r} ({each.id}): rows that join a table of file "
+                    f"version {V0_1.name} have all of its columns"
                 )
     _FITTED.keep(given, (table, version, fit))
     return fit

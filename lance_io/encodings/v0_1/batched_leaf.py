@@ -1,7 +1,7 @@
 """A leaf column of a file of version 0.1: all of its batches, as one page (spec: legacy 0.1, sections 5 and 6).
 
-A batch is small, and there are many: what is wanted of a column is held as arrays over batches, and decoded by one kernel
-call for all of them. Of a leaf inside lists the offsets of the lists are read first, then the items that they name:
+A batch is small, and there are many: what is wanted of a column is held as arrays over batches, and decoded by one
+kernel call for all of them. Of a leaf inside lists the offsets of the lists are read first, then the items they name:
 
     fixed width   1 round
     strings       2: positions, then bytes
@@ -14,6 +14,7 @@ again. There are no nulls, but for empty strings in nullable fields; structs hav
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,7 +111,9 @@ class BatchedLeaf:
     @property
     def batch_bytes(self) -> IntArray:
         """i64[batches], what is read of each, about."""
-        sizes = sum((pages.ends - pages.positions for pages in self.levels), np.zeros(len(self.row_starts) - 1, np.int64))
+        sizes = sum(
+            (pages.ends - pages.positions for pages in self.levels), np.zeros(len(self.row_starts) - 1, np.int64)
+        )
         sizes = sizes + self.leaf.ends - self.leaf.positions
         if self.leaf.kind == "binary":
             before = np.maximum.accumulate(np.append(0, self.leaf.ends))[:-1] if self.before is None else self.before
@@ -148,11 +151,15 @@ class BatchedLeaf:
         ahead = (yield from self._fetch_whole(runs)) if self._is_whole(runs) else None
         layers: list[tuple[Any, int]] = []  # offsets and number of lists, outermost first
         for depth, pages in enumerate(self.levels):
-            fetched = ahead[depth][1] if ahead and ahead[depth][0] == runs else (yield pages.ranges(runs))
+            if (
+                ahead is not None and ahead[depth][0] != runs
+            ):  # other items than the page table has: they are read again
+                ahead = None
+            fetched = (yield pages.ranges(runs)) if ahead is None else ahead[depth][1]
             num_lists = runs.num_values
             offsets, runs = self._decode_lists(depth, runs, fetched)
             layers.append((offsets, num_lists))
-        known = ahead[-1][1:] if ahead and ahead[-1][0] == runs else None
+        known = ahead[-1][1:] if ahead is not None and ahead[-1][0] == runs else None
         array = yield from self._read_leaf(runs, known)
         return self._nested(array, layers)
 
@@ -161,7 +168,7 @@ class BatchedLeaf:
         return bool((runs.starts == 0).all() and (runs.ends == first.counts[runs.batches]).all())
 
     def _fetch_whole(self, runs: Runs) -> Steps[list[tuple[Any, ...]]]:
-        """Everything of whole batches in one round: `(runs, fetched)` per list, `(runs, fetched, bytes)` of the leaf."""
+        """All of whole batches in one round: `(runs, fetched)` per list, `(runs, fetched, bytes)` of the leaf."""
         wanted: list[tuple[Runs, Ranges]] = []
         for pages in self.levels:
             wanted.append((runs, pages.ranges(runs)))
@@ -174,10 +181,7 @@ class BatchedLeaf:
         is_kept = self.leaf.kind == "binary" and of_bytes is None
         fetched = yield Ranges(starts, ends, keep=is_kept)
         bounds = np.cumsum([0, *(len(one) for one in ranges)]).tolist()
-        parts = [
-            Fetched(fetched.buffer, fetched.offsets[low:high])
-            for low, high in zip(bounds[:-1], bounds[1:], strict=True)
-        ]
+        parts = [Fetched(fetched.buffer, fetched.offsets[low:high]) for low, high in pairwise(bounds)]
         found: list[tuple[Any, ...]] = [(one, part) for (one, _), part in zip(wanted, parts, strict=False)]
         found[-1] = (*found[-1], None if of_bytes is None else (of_bytes, parts[-1]))
         return found
@@ -223,7 +227,11 @@ class BatchedLeaf:
         return self._plain(dtype, runs, fetched)
 
     def _without_values(self, dtype: pa.DataType) -> pa.Array:
-        return self._with_dictionary(dtype, pa.array([], dtype.index_type)) if pa.types.is_dictionary(dtype) else pa.array([], dtype)
+        return (
+            self._with_dictionary(dtype, pa.array([], dtype.index_type))
+            if pa.types.is_dictionary(dtype)
+            else pa.array([], dtype)
+        )
 
     def _plain(self, dtype: pa.DataType, runs: Runs, fetched: Fetched) -> pa.Array:
         bits, counts = self.leaf.bits, runs.counts
@@ -271,9 +279,7 @@ class BatchedLeaf:
         is_wide = OFFSET_BYTES[dtype.id] == 8
         places = (data.buffer, data.offsets, wanted.starts, wanted.ends)
         try:
-            offsets, values, bitmap, nulls = join_strings(
-                tables, fetched.offsets, counts, *places, is_wide, nullable
-            )
+            offsets, values, bitmap, nulls = join_strings(tables, fetched.offsets, counts, *places, is_wide, nullable)
         except DamagedError as error:
             raise _located(error, runs) from None
         buffers = [None if bitmap is None else pa.py_buffer(bitmap), pa.py_buffer(offsets), pa.py_buffer(values)]

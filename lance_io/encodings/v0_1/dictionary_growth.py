@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from lance_io.errors import SchemaError
 from lance_io.format.v0_1.dictionaries import dictionary_values, stored_dictionary
+from lance_io.levels.arrays import values_of
 
 if TYPE_CHECKING:
     from lance_io.format.schema import Field
@@ -31,11 +32,14 @@ class DictionaryGrowth:
 
         Raises `SchemaError` for values that a table's dictionary does not have, and for more than keys can tell apart.
         """
-        dtype = array.type
-        indices = array.indices.fill_null(0) if array.indices.null_count else array.indices
-        keys = np.frombuffer(indices.buffers()[1], dtype.index_type.to_pandas_dtype(), len(array), indices.offset * dtype.index_type.bit_width // 8) if len(array) else np.empty(0, dtype.index_type.to_pandas_dtype())
-        places = self._places(field, array.dictionary, dtype)
-        return keys if places is None else places[keys].astype(keys.dtype)
+        indices = array.indices
+        keys = values_of(indices.fill_null(0))
+        places = self._places(field, array.dictionary, array.type)
+        if places is not None:
+            keys = places[keys].astype(keys.dtype)
+        if indices.null_count:
+            keys = np.where(indices.is_null().to_numpy(zero_copy_only=False), keys.dtype.type(0), keys)
+        return keys
 
     def _places(self, field: Field, values: pa.Array, dtype: pa.DictionaryType) -> npt.NDArray[Any] | None:
         """Where each value is in the field's dictionary; None where they are its first ones, in this order."""
@@ -55,7 +59,9 @@ class DictionaryGrowth:
         grown = pa.concat_arrays([known, values.filter(is_new).unique()])
         capacity = 1 << (dtype.index_type.bit_width - int(pa.types.is_signed_integer(dtype.index_type)))
         if len(grown) > capacity:
-            raise SchemaError(f"column {field.name!r}: {len(grown)} dictionary values, more than {dtype} can tell apart")
+            raise SchemaError(
+                f"column {field.name!r}: {len(grown)} dictionary values, more than {dtype} can tell apart"
+            )
         self._values[field.id] = grown
         return pc.index_in(values, value_set=grown).to_numpy(zero_copy_only=False)
 

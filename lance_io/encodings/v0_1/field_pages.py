@@ -1,9 +1,9 @@
 """The pages of one field of a file of version 0.1, one in each batch, and runs of their values.
 
-    plain    fixed width: values back to back                                 (spec: legacy 0.1, section 5.1)
-    binary   bytes of all values, then i64[rows + 1] positions in the file    (5.2; the page begins at the positions)
-    list     i32 or i64[rows + 1] offsets into the item page of the batch     (5.5)
-    none     of type null: nothing at all                                     (5.3)
+plain    fixed width: values back to back                                 (spec: legacy 0.1, section 5.1)
+binary   bytes of all values, then i64[rows + 1] positions in the file    (5.2; the page begins at the positions)
+list     i32 or i64[rows + 1] offsets into the item page of the batch     (5.5)
+none     of type null: nothing at all                                     (5.3)
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class FieldPages:
         is_bad = (lengths < 0) | (lengths > PAGE_ROWS_MAX)
         if kind != "none":
             stored = lengths + 1 if kind == "binary" else lengths
-            is_bad |= (positions < 0) | (positions + stored * (bits / 8) > file_bytes)  # as floats, which are not too small
+            is_bad |= (positions < 0) | (
+                positions + stored * (bits / 8) > file_bytes
+            )  # as floats, which are not too small
         if is_bad.any():
             batch = int(np.flatnonzero(is_bad)[0])
             text = f"a page of {int(lengths[batch])} values at {int(positions[batch])} in a file of {file_bytes} bytes"

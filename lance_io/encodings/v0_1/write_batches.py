@@ -1,7 +1,7 @@
 """Rows as the pages of batches of a file of version 0.1 (spec: legacy 0.1, sections 5, 6 and 9).
 
-There are no nulls in such a file. They become what reads back as it does from the files of other writers, and nothing that
-Arrow lets lie under them is written:
+There are no nulls in such a file. They become what reads back as it does from the files of other writers, and nothing
+that Arrow lets lie under them is written:
 
     fixed width, booleans, fixed-size lists and their items   zeros
     strings, binaries                                         no bytes, which reads as null in a nullable field
@@ -14,13 +14,16 @@ Arrow lets lie under them is written:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field as member
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from dataclasses import field as member
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lance_io.encodings.v0_1.write_statistics import has_statistics
 from lance_io.errors import UnsupportedError
 from lance_io.levels.chunks import OFFSET_BYTES
 from lance_io.levels.lists import visible_items
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 Mask: TypeAlias = npt.NDArray[np.bool_] | None
+_WIDTH_MAX: Final = 16  # bytes of the widest value that has statistics
 Placed: TypeAlias = "tuple[int, int, int]"
 """Field id, position in the file and length of a page, as the page table has them."""
 
@@ -45,7 +49,7 @@ class Node:
     offsets   i64[n + 1] of lists and of strings, from any start
     data      bytes of values; of "bits" a boolean each
     width     bytes of a value, or of an offset of a list, or booleans of a value
-    array     the Arrow array of a leaf that is not inside a list, with its nulls: for statistics
+    array     of a leaf outside of lists its values with their nulls, as statistics see them
     below     of a list, the fields of its items
     """
 
@@ -76,7 +80,10 @@ class Node:
                 offsets = self.offsets[start : end + 1]
                 content = memoryview(self.data)[int(offsets[0]) : int(offsets[-1])]
                 table = offsets - offsets[0] + position
-                yield [content, memoryview(table.astype("<i8")).cast("B")], (self.field_id, position + len(content), count)
+                yield (
+                    [content, memoryview(table.astype("<i8")).cast("B")],
+                    (self.field_id, position + len(content), count),
+                )
             case _:
                 assert self.offsets is not None
                 offsets = self.offsets[start : end + 1]
@@ -89,28 +96,33 @@ class Node:
                         position += sum(buffer.nbytes for buffer in buffers)
 
 
-def flattened(field: Field, array: pa.Array, dictionaries: DictionaryGrowth, *, in_list: bool = False) -> list[Node]:
+def flattened(field: Field, array: pa.Array, dictionaries: DictionaryGrowth, own: pa.Array | None) -> list[Node]:
     """The nodes of a field's values; a struct has none of its own, but those of its members.
 
     array  of the field's storage type
+    own    the same without the nulls of structs around it, as statistics count nulls; None inside of lists
     Raises `SchemaError` for more values of a dictionary than keys can tell apart.
     """
     dtype = array.type
     if pa.types.is_struct(dtype):
-        members = array.flatten() if len(field.children) else []  # with the nulls of the struct
-        pairs = zip(field.children, members, strict=True)
-        return [node for child, one in pairs for node in flattened(child, one, dictionaries, in_list=in_list)]
+        nodes = []
+        for at, (child, values) in enumerate(zip(field.children, array.flatten(), strict=True)):
+            nodes += flattened(child, values, dictionaries, None if own is None else own.field(at))
+        return nodes
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         items, offsets = visible_items(array)
-        below = flattened(field.children[0], items, dictionaries, in_list=True)
+        below = flattened(field.children[0], items, dictionaries, None)
         return [Node(field.id, "list", offsets, width=8 if pa.types.is_large_list(dtype) else 4, below=below)]
-    return [_leaf(field, array, dictionaries, None if in_list else array)]
+    return [_leaf(field, array, dictionaries, own)]
 
 
-def _leaf(field: Field, array: pa.Array, dictionaries: DictionaryGrowth, seen: pa.Array | None) -> Node:
+def _leaf(field: Field, array: pa.Array, dictionaries: DictionaryGrowth, own: pa.Array | None) -> Node:
     dtype = array.type
     if pa.types.is_null(dtype):
-        return Node(field.id, "none", array=seen)
+        return Node(field.id, "none")
+    seen = own
+    if own is not None and own.null_count < array.null_count and has_statistics(field):
+        seen = _seen(own, array)
     if dtype.id in OFFSET_BYTES:
         return _strings(field, array, seen)
     if pa.types.is_dictionary(dtype):
@@ -118,6 +130,14 @@ def _leaf(field: Field, array: pa.Array, dictionaries: DictionaryGrowth, seen: p
         return Node(field.id, "plain", data=memoryview(keys).cast("B"), width=keys.itemsize)
     data, width, is_bits = _fixed(array, None)
     return Node(field.id, "bits" if is_bits else "plain", data=data, width=width, array=seen)
+
+
+def _seen(own: pa.Array, array: pa.Array) -> pa.Array:
+    """What is written of an array with nulls of structs around it, where it has no nulls of its own: zeros there."""
+    is_text = own.type.id in OFFSET_BYTES
+    zeros = pa.py_buffer(bytes(2 * _WIDTH_MAX))
+    nothing = pa.Array.from_buffers(own.type, 1, [None, zeros, pa.py_buffer(b"")] if is_text else [None, zeros])
+    return pc.if_else(pc.and_(own.is_valid(), array.is_null()), nothing[0], own)
 
 
 def _strings(field: Field, array: pa.Array, seen: pa.Array | None) -> Node:
@@ -163,14 +183,16 @@ def _fixed(array: pa.Array, is_there: Mask) -> tuple[Any, int, bool]:
         raise UnsupportedError(f"files of version 0.1 have no {dtype}") from None
     buffer = array.buffers()[1]
     if is_there is None or not len(array):
-        content = b"" if buffer is None else memoryview(buffer)[array.offset * width : (array.offset + len(array)) * width]
+        content = (
+            b"" if buffer is None else memoryview(buffer)[array.offset * width : (array.offset + len(array)) * width]
+        )
         return content, width, False
     values = np.frombuffer(buffer, np.uint8, len(array) * width, array.offset * width).reshape(len(array), width)
     return memoryview(np.where(is_there[:, None], values, np.uint8(0))).cast("B"), width, False
 
 
 def lost_nulls(field: Field, array: pa.Array, below: str = "") -> Iterator[str]:
-    """Names of fields of an array that have nulls which do not come back: all but those of strings, and of type null."""
+    """Names of fields of an array with nulls that do not come back: all but those of strings, and of type null."""
     name, dtype = f"{below}{field.name}", array.type
     if pa.types.is_null(dtype) or dtype.id in OFFSET_BYTES:
         return

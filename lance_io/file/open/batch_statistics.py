@@ -129,4 +129,3 @@ def _zones(null_count: pa.Array, least: pa.Array, greatest: pa.Array) -> ColumnZ
     has_none = pc.equal(null_count, pa.array([0], pa.int64())[0])
     nothing = pa.nulls(len(least), least.type)
     return ColumnZones(pc.if_else(has_none, least, nothing), pc.if_else(has_none, greatest, nothing))
-

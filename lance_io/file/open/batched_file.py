@@ -122,7 +122,9 @@ class BatchedFile:
 
     def _columns(self, here: FileColumns) -> list[Column]:
         known: dict[int, FieldPages] = {}
-        chains = [self._chain(path, column, known) for path, column in zip(here.of_leaves.paths, here.columns, strict=True)]
+        chains = [
+            self._chain(path, column, known) for path, column in zip(here.of_leaves.paths, here.columns, strict=True)
+        ]
         row_starts = np.array([0, self.num_rows], dtype=np.int64)
         found = []
         for path, column, (lists, leaf) in zip(here.of_leaves.paths, here.columns, chains, strict=True):
@@ -134,9 +136,7 @@ class BatchedFile:
             found.append(Column(self.identity, column, path, row_starts, OnePage(pages)))
         return found
 
-    def _chain(
-        self, path: LeafPath, column: int, known: dict[int, FieldPages]
-    ) -> tuple[list[FieldPages], FieldPages]:
+    def _chain(self, path: LeafPath, column: int, known: dict[int, FieldPages]) -> tuple[list[FieldPages], FieldPages]:
         """The pages of the lists around a leaf, and its own."""
         chain = []
         try:
@@ -175,9 +175,7 @@ def ids_of(ref: FileRef) -> tuple[int, int]:
     return min(ids), max(ids)
 
 
-def open_batched(
-    identity: tuple[str, str, int], ref: FileRef, tail: Tail
-) -> FileSteps[tuple[BatchedFile, Tail]]:
+def open_batched(identity: tuple[str, str, int], ref: FileRef, tail: Tail) -> FileSteps[tuple[BatchedFile, Tail]]:
     """Open a file whose footer is of version 0.1.
 
     tail  the end of the file, the footer at least

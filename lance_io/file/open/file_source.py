@@ -37,7 +37,9 @@ class FileRef:
 
     def __post_init__(self) -> None:
         pairs = zip(self.field_ids, self.column_indices, strict=False)
-        object.__setattr__(self, "columns", {fid: column for fid, column in pairs if fid not in (-1, -2) and column >= 0})
+        object.__setattr__(
+            self, "columns", {fid: column for fid, column in pairs if fid not in (-1, -2) and column >= 0}
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The pieces of a scan of a file of version 0.1: runs of its batches, the same rows in all columns.
 
-The pages of a batch lie side by side, and those of the next one behind them. So pieces of all columns that begin and end
-with the same batches are one large read, and each of them is decoded by one kernel call, however many batches it has.
+The pages of a batch lie side by side, and those of the next one behind them. So pieces of all columns that begin and
+end with the same batches are one large read, and each of them is decoded by one kernel call, however many they are.
 """
 
 from __future__ import annotations
@@ -41,10 +41,14 @@ def batch_pieces(
     found = []
     for column, of_column in zip(columns, sizes, strict=True):
         bytes_before = np.interp(cuts, row_starts, np.append(0, np.cumsum(of_column))).astype(np.int64)
-        found.append([
-            Piece(file, column, 0, start, end, size, tail, end - start == file.num_rows)
-            for start, end, size in zip(cuts[:-1].tolist(), cuts[1:].tolist(), np.diff(bytes_before).tolist(), strict=True)
-        ])
+        found.append(
+            [
+                Piece(file, column, 0, start, end, size, tail, end - start == file.num_rows)
+                for start, end, size in zip(
+                    cuts[:-1].tolist(), cuts[1:].tolist(), np.diff(bytes_before).tolist(), strict=True
+                )
+            ]
+        )
     return found
 
 

@@ -13,7 +13,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from lance_io.encodings.v0_1.dictionary_growth import DictionaryGrowth
 from lance_io.encodings.v0_1.write_batches import Node, flattened, lost_nulls
@@ -33,6 +32,8 @@ from lance_io.table.transaction.draft import WRITER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from lance_io.file.write.uploads import Sink
     from lance_io.plans.plan import Plan
@@ -100,7 +101,9 @@ class BatchedFileWriter:
         pairs = zip(self.schema.fields, arrays, strict=True)
         lost = dict.fromkeys(name for field, array in pairs for name in lost_nulls(field, array))
         if lost and not self._options.allow_null_loss:
-            raise SchemaError(f"files of version 0.1 cannot hold the nulls of {', '.join(lost)} (allow_null_loss=False)")
+            raise SchemaError(
+                f"files of version 0.1 cannot hold the nulls of {', '.join(lost)} (allow_null_loss=False)"
+            )
         self._options.lost.update(lost)
         return arrays
 
@@ -143,7 +146,7 @@ class BatchedFileWriter:
 
     def _flattened(self, arrays: list[pa.Array]) -> list[list[Node]]:
         pairs = zip(self.schema.fields, arrays, strict=True)
-        return [flattened(field, array, self._dictionaries) for field, array in pairs]
+        return [flattened(field, array, self._dictionaries, array) for field, array in pairs]
 
     def _add_statistics(self, roots: list[list[Node]], starts: IntArray, ends: IntArray) -> None:
         for node in chain.from_iterable(roots):

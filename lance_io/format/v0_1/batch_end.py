@@ -1,6 +1,6 @@
 """What follows the pages of a file of version 0.1 (spec: legacy 0.1, sections 1, 2, 4, 7 and 8).
 
-    page table | pages of statistics | their page table | values of dictionaries | manifest | metadata | footer
+page table | pages of statistics | their page table | values of dictionaries | manifest | metadata | footer
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lance_io.format.footer import MAGIC
 from lance_io.format.schema import Field, Schema
 from lance_io.format.schema_messages import encode_schema
 from lance_io.format.v0_1.dictionaries import lay_out_values
-from lance_io.format.footer import MAGIC
 from lance_io.proto import file_pb2, table_pb2
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ _FOOTER = struct.Struct("<QHH4s")
 _FOOTER_VERSION = 0, 2
 
 
-def encode_page_table(places: Iterable[tuple[int, int, int, int]], first_id: int, last_id: int, num_batches: int) -> bytes:
+def encode_page_table(
+    places: Iterable[tuple[int, int, int, int]], first_id: int, last_id: int, num_batches: int
+) -> bytes:
     """A page table: `(field id, batch, position, length)` of each page; ids without pages have zeros."""
     table = np.zeros((last_id - first_id + 1, num_batches, 2), "<i8")
     entries = np.array(list(places), dtype=np.int64).reshape(-1, 4)

@@ -1,7 +1,7 @@
 """Values of dictionary columns in tables of file version 0.1 (spec: legacy 0.1, section 7; table, section 2.7).
 
-Such a column has one dictionary for all rows of the table, and its field says where the values are, in the file that the
-field is in: in manifest files at the very beginning.
+Such a column has one dictionary for all rows of the table, and its field says where the values are, in the file that
+the field is in: in manifest files at the very beginning.
 
     integers            values back to back                        offset is their position
     strings, binaries   bytes, then i64[n + 1] positions of these  offset is that of the positions
