@@ -12,7 +12,7 @@ from lance_io.cli.uri_target import locate, open_table, run_file, short_key
 from lance_io.dataset.scan.io_plan import format_bytes
 from lance_io.errors import BindError, UsageError
 from lance_io.file.file_report import describe_columns, describe_pages
-from lance_io.file.open.batched_file import BatchedFile
+from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.file_source import FileRef, ReadContext
 from lance_io.file.open.leaf_projection import FileColumns, Projection
 from lance_io.file.open.open_file import load_columns, opened
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lance_io.encodings.api import PageDescription
     from lance_io.file.file_report import ColumnPages
     from lance_io.file.file_steps import FileSteps
-    from lance_io.file.open.data_file import OpenedFile
+    from lance_io.file.open.projected_pages import TableFile
 
 
 def pages(
@@ -73,13 +73,10 @@ def _files(
 # -- one file ---------------------------------------------------------------------------------------------------------
 
 
-def _read(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile | BatchedFile]:
+def _read(context: ReadContext, ref: FileRef) -> FileSteps[TableFile]:
     """The file with the metadata of all of its columns."""
     file, _ = yield from opened(context, ref, [])
-    if isinstance(file, BatchedFile):
-        return file
-    missing = file.missing(list(range(len(file.paths))))
-    if missing:
+    if isinstance(file, OpenedFile) and (missing := file.missing(list(range(len(file.paths))))):
         yield from load_columns(file, missing)
     return file
 
@@ -94,11 +91,11 @@ def _describe_file(
     """
     ref = here if isinstance(here, FileRef) else here.ref
     file = run_file(context, ref.key, _read(context, ref))
-    if isinstance(file, BatchedFile):
+    if isinstance(file, OpenedFile):
+        columns = describe_columns(file)
+    else:
         assert not isinstance(here, FileRef), "refused when it was opened"
         columns = describe_pages(file.view(here).columns)
-    else:
-        columns = describe_columns(file)
     if names is not None:
         columns = _chosen(columns, names)
     return {

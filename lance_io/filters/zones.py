@@ -3,12 +3,12 @@
 A zone is a run of rows of which something is known beforehand: a batch of a file with page statistics, or a zone of a
 zone-map index. For each column that is known it has a least and a greatest value:
 
-    bounds    every value of the zone, but for nulls and NaN, lies between `least` and `greatest`, both included
+    bounds    every value of the zone, but for nulls and NaN, lies between `least` and `greatest`, or is one of them
     no bound  null in either: nothing is known on that side
 
 `may_match` tells of which zones a row may pass a filter. It never leaves out a zone with such a row: what is not a
-comparison of a column with a value counts as possible. NaN is in no bounds, and above all numbers or, if its sign bit is
-set, below them: so a zone of floats may always have a row that is above or below a value, and what leaves it out is
+comparison of a column with a value counts as possible. NaN is in no bounds, and above all numbers or, if its sign bit
+is set, below them: so a zone of floats may always have a row that is above or below a value, and what leaves it out is
 equality, or two comparisons of one column that no NaN passes together.
 
 Filters that can fail are not judged: an error that a row of a zone would give must not depend on bounds.
@@ -206,4 +206,5 @@ def _names(path: tuple[str | int, ...]) -> Path:
 
 def _unless(mask: pa.BooleanArray) -> Mask:
     """Where a test is not known to be true."""
-    return ~mask.fill_null(False).to_numpy(zero_copy_only=False)
+    known: Mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
+    return ~known

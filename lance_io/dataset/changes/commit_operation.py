@@ -10,6 +10,7 @@ from lance_io.dataset.changes.convert import to_stored
 from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.version.validation import open_file
 from lance_io.errors import NotFound, OperationError
+from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.file_source import FileRef, ReadContext
 from lance_io.format.version import READABLE, V0_1
 from lance_io.levels.path import leaf_paths
@@ -123,6 +124,7 @@ def _check_file(
         found = yield from open_file(context, FileRef(key, file.size_bytes or 0, (), ()))
     except NotFound:
         return
+    assert isinstance(found, OpenedFile), "those of version 0.1 are passed over"
     for field_id, column in zip(file.fields, file.column_indices, strict=True):
         if field_id not in wanted or not 0 <= column < len(found.paths):
             continue

@@ -19,6 +19,7 @@ from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, check_mixture, fi
 from lance_io.dataset.write.write_arguments import Write, check_known
 from lance_io.dataset.write.write_rows import expect_nothing, new_files
 from lance_io.errors import NotFound, OperationError
+from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.row_indices import count
 from lance_io.levels.path import leaf_paths
@@ -214,6 +215,7 @@ def fragment_of_file(state: DatasetState, name: str, fragment_id: int) -> Plan[F
     """
     key = state.location.key(DATA, check_relative(name, "data file"))
     file = yield from open_file(state.context, FileRef(key, 0, (), ()))
+    assert isinstance(file, OpenedFile), "one of version 0.1 is not opened without field ids"
     schema = fitted(file.descriptor.schema, state.schema)
     ids = tuple(path.leaf.id for field in schema.fields for path in leaf_paths(field))
     return Fragment(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.errors import SchemaError
 from lance_io.format.v0_1.dictionaries import dictionary_values, stored_dictionary
-from lance_io.levels.arrays import values_of
+from lance_io.levels.lists import items_of, validity, with_items
 
 if TYPE_CHECKING:
     from lance_io.format.schema import Field
@@ -27,21 +25,30 @@ class DictionaryGrowth:
     def __init__(self) -> None:
         self._values: dict[int, pa.Array] = {}
 
-    def keys(self, field: Field, array: pa.DictionaryArray) -> npt.NDArray[Any]:
-        """The keys of some rows; null rows have that of the first value.
+    def with_keys(self, field: Field, array: pa.Array) -> pa.Array:
+        """An array with keys in place of its dictionary arrays, at any depth; null where they are.
 
         Raises `SchemaError` for values that a table's dictionary does not have, and for more than keys can tell apart.
         """
-        indices = array.indices
-        keys = values_of(indices.fill_null(0))
-        places = self._places(field, array.dictionary, array.type)
-        if places is not None:
-            keys = places[keys].astype(keys.dtype)
-        if indices.null_count:
-            keys = np.where(indices.is_null().to_numpy(zero_copy_only=False), keys.dtype.type(0), keys)
-        return keys
+        dtype = array.type
+        if not _has_dictionary(dtype):
+            return array
+        if pa.types.is_dictionary(dtype):
+            return self._keys(field, array)
+        if pa.types.is_struct(dtype):
+            members = [self.with_keys(child, array.field(at)) for at, child in enumerate(field.children)]
+            fields = [dtype.field(at).with_type(member.type) for at, member in enumerate(members)]
+            bitmap = validity(array)
+            return pa.Array.from_buffers(pa.struct(fields), len(array), [bitmap], array.null_count, children=members)
+        items, offsets = items_of(array)
+        return with_items(array, offsets, self.with_keys(field.children[0], items))
 
-    def _places(self, field: Field, values: pa.Array, dtype: pa.DictionaryType) -> npt.NDArray[Any] | None:
+    def _keys(self, field: Field, array: pa.DictionaryArray) -> pa.Array:
+        indices = array.indices
+        places = self._places(field, array.dictionary, array.type)
+        return indices if places is None else places.take(indices).cast(array.type.index_type)
+
+    def _places(self, field: Field, values: pa.Array, dtype: pa.DictionaryType) -> pa.Array | None:
         """Where each value is in the field's dictionary; None where they are its first ones, in this order."""
         if not len(values):  # of rows that are all null
             values = pa.nulls(1, dtype.value_type)
@@ -63,7 +70,7 @@ class DictionaryGrowth:
                 f"column {field.name!r}: {len(grown)} dictionary values, more than {dtype} can tell apart"
             )
         self._values[field.id] = grown
-        return pc.index_in(values, value_set=grown).to_numpy(zero_copy_only=False)
+        return pc.index_in(values, value_set=grown)
 
     def stored(self, field: Field) -> bytes | None:
         """The values of a field as `Field.dictionary` has them; None where no row had any."""
@@ -71,3 +78,7 @@ class DictionaryGrowth:
             return field.dictionary
         values = self._values.get(field.id)
         return None if values is None else stored_dictionary(values)
+
+
+def _has_dictionary(dtype: pa.DataType) -> bool:
+    return pa.types.is_dictionary(dtype) or any(_has_dictionary(dtype.field(at).type) for at in range(dtype.num_fields))

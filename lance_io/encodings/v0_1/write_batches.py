@@ -31,7 +31,6 @@ from lance_io.levels.lists import visible_items
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lance_io.encodings.v0_1.dictionary_growth import DictionaryGrowth
     from lance_io.format.schema import Field
     from lance_io.spans import IntArray
 
@@ -74,7 +73,7 @@ class Node:
                 yield [memoryview(self.data)[start * self.width : end * self.width]], (self.field_id, position, count)
             case "bits":
                 bits = np.packbits(self.data[start * self.width : end * self.width], bitorder="little")
-                yield [memoryview(bits)], (self.field_id, position, count)
+                yield [memoryview(bits.tobytes())], (self.field_id, position, count)
             case "binary":
                 assert self.offsets is not None
                 offsets = self.offsets[start : end + 1]
@@ -96,27 +95,26 @@ class Node:
                         position += sum(buffer.nbytes for buffer in buffers)
 
 
-def flattened(field: Field, array: pa.Array, dictionaries: DictionaryGrowth, own: pa.Array | None) -> list[Node]:
+def flattened(field: Field, array: pa.Array, own: pa.Array | None) -> list[Node]:
     """The nodes of a field's values; a struct has none of its own, but those of its members.
 
-    array  of the field's storage type
+    array  of the field's storage type, with keys for dictionaries
     own    the same without the nulls of structs around it, as statistics count nulls; None inside of lists
-    Raises `SchemaError` for more values of a dictionary than keys can tell apart.
     """
     dtype = array.type
     if pa.types.is_struct(dtype):
         nodes = []
         for at, (child, values) in enumerate(zip(field.children, array.flatten(), strict=True)):
-            nodes += flattened(child, values, dictionaries, None if own is None else own.field(at))
+            nodes += flattened(child, values, None if own is None else own.field(at))
         return nodes
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         items, offsets = visible_items(array)
-        below = flattened(field.children[0], items, dictionaries, None)
+        below = flattened(field.children[0], items, None)
         return [Node(field.id, "list", offsets, width=8 if pa.types.is_large_list(dtype) else 4, below=below)]
-    return [_leaf(field, array, dictionaries, own)]
+    return [_leaf(field, array, own)]
 
 
-def _leaf(field: Field, array: pa.Array, dictionaries: DictionaryGrowth, own: pa.Array | None) -> Node:
+def _leaf(field: Field, array: pa.Array, own: pa.Array | None) -> Node:
     dtype = array.type
     if pa.types.is_null(dtype):
         return Node(field.id, "none")
@@ -125,9 +123,6 @@ def _leaf(field: Field, array: pa.Array, dictionaries: DictionaryGrowth, own: pa
         seen = _seen(own, array)
     if dtype.id in OFFSET_BYTES:
         return _strings(field, array, seen)
-    if pa.types.is_dictionary(dtype):
-        keys = dictionaries.keys(field, array)
-        return Node(field.id, "plain", data=memoryview(keys).cast("B"), width=keys.itemsize)
     data, width, is_bits = _fixed(array, None)
     return Node(field.id, "bits" if is_bits else "plain", data=data, width=width, array=seen)
 
@@ -188,7 +183,7 @@ def _fixed(array: pa.Array, is_there: Mask) -> tuple[Any, int, bool]:
         )
         return content, width, False
     values = np.frombuffer(buffer, np.uint8, len(array) * width, array.offset * width).reshape(len(array), width)
-    return memoryview(np.where(is_there[:, None], values, np.uint8(0))).cast("B"), width, False
+    return np.where(is_there[:, None], values, np.uint8(0)).tobytes(), width, False
 
 
 def lost_nulls(field: Field, array: pa.Array, below: str = "") -> Iterator[str]:

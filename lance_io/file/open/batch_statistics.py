@@ -61,7 +61,7 @@ class BatchZones:
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes, about."""
-        return 256 + sum(one.least.nbytes + one.greatest.nbytes for one in self.columns.values())
+        return 256 + sum(int(one.least.nbytes + one.greatest.nbytes) for one in self.columns.values())
 
 
 def batch_zones(context: ReadContext, here: FileColumns) -> FileSteps[BatchZones | None]:
@@ -96,7 +96,7 @@ def _read(file: BatchedFile, here: FileColumns, tail: Tail | None) -> FileSteps[
         raise FormatError(f"{len(ids)} fields in their table")
     start, end = page_table_range(statistics.page_table_position, 0, max(ids), 1, size)
     fetched = yield from served_by(tail, fetch(Ranges.of((start, end), purpose="metadata")))
-    table = decode_page_table(bytes(fetched.piece(0, end - start)), 0, 1)
+    table = decode_page_table(bytes(fetched.piece(0, end - start)), 0, max(ids), 1)
     row_starts = np.array([0, file.metadata.num_batches], dtype=np.int64)
     by_name = {field.name: field for field in decode_schema(statistics.schema, {}).fields}
     wanted: dict[int, list[BatchedLeaf]] = {}

@@ -11,8 +11,7 @@ of it is found by arithmetic over the page table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from lance_io.encodings.v0_1.batched_leaf import BatchedLeaf
 from lance_io.encodings.v0_1.field_pages import FieldPages
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_steps import Tail, fetch, served_by
-from lance_io.file.open.column_pages import Column, where
+from lance_io.file.open.column_pages import Column, OnePage, where
 from lance_io.file.open.projected_pages import FileView
 from lance_io.format.error_context import REFUSALS, placed
 from lance_io.format.v0_1.batch_table import (
@@ -36,7 +35,6 @@ from lance_io.levels.path import NodeKind
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
-    from lance_io.encodings.api import PageLayout
     from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.file_source import FileRef
     from lance_io.file.open.leaf_projection import FileColumns
@@ -44,41 +42,16 @@ if TYPE_CHECKING:
     from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray
 
-VIEWS_MAX = 8  # projections of one file that are remembered
-VIEW_BYTES_PER_ENTRY = 64  # memory that the views of a file take, for each entry of its page table, about
-
-
-class OnePage(Sequence["PageLayout"]):
-    """The only page of a leaf."""
-
-    __slots__ = ("_leaf",)
-
-    def __init__(self, leaf: BatchedLeaf) -> None:
-        self._leaf = leaf
-
-    def __len__(self) -> int:
-        return 1
-
-    @overload
-    def __getitem__(self, number: int) -> PageLayout: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[PageLayout]: ...
-    def __getitem__(self, number: int | slice) -> PageLayout | list[PageLayout]:
-        return [self._leaf][number]
-
-    def num_bytes(self, number: int) -> int:
-        """Bytes of the page, about."""
-        return int(self._leaf.batch_bytes.sum())
+VIEWS_MAX: Final = 8  # projections of one file that are remembered
+VIEW_BYTES_PER_ENTRY: Final = 64  # memory that the views of a file take, for each entry of its page table, about
 
 
 class BatchedFile:
-    """A data file of version 0.1 whose end has been read; see `OpenedFile` for what both have.
+    """A data file of version 0.1 whose end has been read; see `TableFile` for what all have.
 
     metadata       batches, and where statistics are
     page_table_at  where the page table begins and ends
     """
-
-    version = V0_1
 
     def __init__(
         self,
@@ -88,6 +61,7 @@ class BatchedFile:
         table: PageTable,
         page_table_at: tuple[int, int],
     ) -> None:
+        self.version = V0_1
         self.identity = identity
         self.key = identity[1]
         self.size_bytes = identity[2]
@@ -133,7 +107,7 @@ class BatchedFile:
                 pages = BatchedLeaf(path, self.metadata.row_starts, lists, leaf, before, self.size_bytes)
             except FormatError as error:
                 raise placed(error, where(column, path), self.key) from None
-            found.append(Column(self.identity, column, path, row_starts, OnePage(pages)))
+            found.append(Column(self.identity, column, path, row_starts, OnePage(pages, int(pages.batch_bytes.sum()))))
         return found
 
     def _chain(self, path: LeafPath, column: int, known: dict[int, FieldPages]) -> tuple[list[FieldPages], FieldPages]:
@@ -189,7 +163,7 @@ def open_batched(identity: tuple[str, str, int], ref: FileRef, tail: Tail) -> Fi
     metadata = decode_metadata(block_at(content, 0, "metadata"))
     start, end = page_table_range(metadata.page_table_at, *ids, metadata.num_batches, file_bytes)
     fetched = yield from served_by(tail, fetch(Ranges.of((start, end), purpose="metadata")))
-    table = decode_page_table(bytes(fetched.piece(0, end - start)), ids[0], metadata.num_batches)
+    table = decode_page_table(bytes(fetched.piece(0, end - start)), *ids, metadata.num_batches)
     return BatchedFile(identity, ids, metadata, table, (start, end)), tail
 
 

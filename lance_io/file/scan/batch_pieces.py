@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from lance_io.file.file_steps import Tail
     from lance_io.file.open.column_pages import Column
-    from lance_io.file.open.data_file import OpenedFile
+    from lance_io.file.open.projected_pages import TableFile
     from lance_io.spans import IntArray
 
 
 def batch_pieces(
-    file: OpenedFile, columns: Sequence[Column], row_start: int, row_end: int, tail: Tail | None, piece_bytes: int
+    file: TableFile, columns: Sequence[Column], row_start: int, row_end: int, tail: Tail | None, piece_bytes: int
 ) -> list[list[Piece]]:
     """The pieces of some columns that hold rows `row_start` to `row_end`, in row order; `column_pieces` has the rest.
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.file.file_steps import FileSteps, Tail
     from lance_io.file.open.column_pages import Column
-    from lance_io.file.open.data_file import OpenedFile
+    from lance_io.file.open.projected_pages import TableFile
     from lance_io.io.cache import SearchCache
     from lance_io.spans import Steps
 
@@ -51,7 +51,7 @@ class Piece:
     index               of a page that was cut; None to read what is needed
     """
 
-    file: OpenedFile
+    file: TableFile
     column: Column
     number: int
     row_start: int
@@ -163,7 +163,7 @@ def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) 
 
 
 def column_pieces(
-    file: OpenedFile,
+    file: TableFile,
     columns: Sequence[Column],
     row_start: int,
     row_end: int,
@@ -185,7 +185,7 @@ def column_pieces(
     return [[part for _ in column for part in next(remaining)] for column in pages]
 
 
-def _by_page(file: OpenedFile, column: Column, row_start: int, row_end: int, tail: Tail | None) -> list[Piece]:
+def _by_page(file: TableFile, column: Column, row_start: int, row_end: int, tail: Tail | None) -> list[Piece]:
     if row_end > file.num_rows:
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
     first, borders = 0, column.row_starts

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from lance_io.encodings.v0_1.dictionary_growth import DictionaryGrowth
 from lance_io.encodings.v0_1.write_batches import Node, flattened, lost_nulls
@@ -24,7 +25,6 @@ from lance_io.file.write.write_plan import file_plan
 from lance_io.format.schema import Field, Schema
 from lance_io.format.v0_1.batch_end import encode_end, encode_page_table, statistics_schema
 from lance_io.format.version import V0_1
-from lance_io.levels.join import joined
 from lance_io.levels.portable import copied
 from lance_io.limits import KIB
 from lance_io.plans.cpu_requests import Compute
@@ -32,8 +32,6 @@ from lance_io.table.transaction.draft import WRITER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pyarrow as pa
 
     from lance_io.file.write.uploads import Sink
     from lance_io.plans.plan import Plan
@@ -105,7 +103,8 @@ class BatchedFileWriter:
                 f"files of version 0.1 cannot hold the nulls of {', '.join(lost)} (allow_null_loss=False)"
             )
         self._options.lost.update(lost)
-        return arrays
+        fields = self.schema.fields
+        return [self._dictionaries.with_keys(field, array) for field, array in zip(fields, arrays, strict=True)]
 
     def add(self, arrays: list[pa.Array], num_rows: int, *, held: bool = False) -> Plan[None]:
         """Append the rows of `ingested` arrays; `held` as in `FileWriter.add`."""
@@ -131,7 +130,7 @@ class BatchedFileWriter:
         """All rows that wait, in one array per field."""
         if len(self._waiting) == 1:
             return self._waiting[0]
-        return [joined(list(arrays)) for arrays in zip(*self._waiting, strict=True)]
+        return [pa.concat_arrays(list(arrays)) for arrays in zip(*self._waiting, strict=True)]
 
     def _write(self, arrays: list[pa.Array]) -> Plan[None]:
         """Write batches of these rows, of which the last may have fewer than others."""
@@ -146,7 +145,7 @@ class BatchedFileWriter:
 
     def _flattened(self, arrays: list[pa.Array]) -> list[list[Node]]:
         pairs = zip(self.schema.fields, arrays, strict=True)
-        return [flattened(field, array, self._dictionaries, array) for field, array in pairs]
+        return [flattened(field, array, array) for field, array in pairs]
 
     def _add_statistics(self, roots: list[list[Node]], starts: IntArray, ends: IntArray) -> None:
         for node in chain.from_iterable(roots):

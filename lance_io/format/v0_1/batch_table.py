@@ -141,7 +141,7 @@ def page_table_range(position: int, first_id: int, last_id: int, num_batches: in
     return position, end
 
 
-def decode_page_table(data: Buffer, first_id: int, num_batches: int) -> PageTable:
-    """The page table that `data` is."""
-    pairs = np.frombuffer(data, dtype="<i8").reshape(-1, num_batches, 2) if num_batches else np.zeros((0, 0, 2), "<i8")
+def decode_page_table(data: Buffer, first_id: int, last_id: int, num_batches: int) -> PageTable:
+    """The page table of these ids that `data` is."""
+    pairs = np.frombuffer(data, dtype="<i8").reshape(last_id - first_id + 1, num_batches, 2)
     return PageTable(first_id, np.ascontiguousarray(pairs[:, :, 0]), np.ascontiguousarray(pairs[:, :, 1]))
