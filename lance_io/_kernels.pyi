@@ -593,6 +593,45 @@ def split_items(layout: bytes, /) -> tuple[bytes, int, bytes] | None:
 def split_descriptor(descriptor: Buffer, /) -> tuple[bytes, int] | None:
     """A `FileDescriptor` message in the form that writers give it: what is in front of its number of rows, and that."""
 
+# -- pages of file version 0.1 -----------------------------------------------------------------------------------------
+
+def join_bits(buffer: Buffer, starts: Buffer, counts: Buffer, /) -> OwnedBuffer:
+    """Runs of bits, one behind the other: run i is `counts[i]` bits from bit `starts[i]` on (i64, lowest bit first)."""
+
+def join_lists(
+    buffer: Buffer, places: Buffer, counts: Buffer, items: Buffer, wide: bool, /
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer]:
+    """The offsets of one array from runs of lists: `(offsets from 0 on, firsts i64[runs], ends i64[runs])`.
+
+    places  where the `counts[i] + 1` offsets of run i begin in `buffer`, i64
+    items   of the batch of each run, i64: no offset is larger
+    wide    offsets are i64, not i32, here and there
+
+    The items of run i are `firsts[i]` to `ends[i]` of its batch. A `DamagedError` carries the run as second argument.
+    """
+
+def join_strings(
+    tables: Buffer,
+    places: Buffer,
+    counts: Buffer,
+    buffer: Buffer,
+    data_places: Buffer,
+    starts: Buffer,
+    ends: Buffer,
+    wide: bool,
+    nullable: bool,
+    /,
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer | None, int]:
+    """One array from runs of values of variable width: `(offsets from 0 on, bytes, validity or None, nulls)`.
+
+    places       where the `counts[i] + 1` offsets of run i begin in `tables`, i64: positions in the file
+    data_places  where bytes `starts[i]` to `ends[i]` of the file, in which its values lie, begin in `buffer`
+    wide         offsets of the result are i64, not i32
+    nullable     values without bytes are null
+
+    A `DamagedError` carries the run as second argument.
+    """
+
 # -- bytes ----------------------------------------------------------------------------------------------------------
 
 def gather_ranges(buffer: Buffer, offsets: Buffer, lengths: Buffer, /) -> OwnedBuffer:

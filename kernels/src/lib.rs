@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod arrays;
+mod batches;
 mod buffer;
 mod container;
 mod decode;
@@ -52,6 +53,9 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(fullzip::encode::encode_fullzip, m)?)?;
     m.add_function(wrap_pyfunction!(encode::level_blocks::encode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(arrays::gather::gather_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(batches::bits::join_bits, m)?)?;
+    m.add_function(wrap_pyfunction!(batches::lists::join_lists, m)?)?;
+    m.add_function(wrap_pyfunction!(batches::strings::join_strings, m)?)?;
     m.add_function(wrap_pyfunction!(arrays::bits::set_bits, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::from_text::encode_jsonb, m)?)?;
     m.add_function(wrap_pyfunction!(io::http::part_answer, m)?)?;

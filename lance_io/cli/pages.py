@@ -11,8 +11,10 @@ from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import locate, open_table, run_file, short_key
 from lance_io.dataset.scan.io_plan import format_bytes
 from lance_io.errors import BindError, UsageError
-from lance_io.file.file_report import describe_columns
+from lance_io.file.file_report import describe_columns, describe_pages
+from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.file_source import FileRef, ReadContext
+from lance_io.file.open.leaf_projection import FileColumns, Projection
 from lance_io.file.open.open_file import load_columns, opened
 from lance_io.io.cache import SearchCache
 from lance_io.limits import METADATA_CACHE_BYTES
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from lance_io.encodings.api import PageDescription
     from lance_io.file.file_report import ColumnPages
     from lance_io.file.file_steps import FileSteps
-    from lance_io.file.open.data_file import OpenedFile
+    from lance_io.file.open.projected_pages import TableFile
 
 
 def pages(
@@ -41,7 +43,7 @@ def pages(
     files = _files(uri, version, tag, storage_option)
     names = column_names(columns)
     described = [
-        _describe_file(context, ref, base, names) for context, ref, base in steps("reading file metadata", files)
+        _describe_file(context, here, base, names) for context, here, base in steps("reading file metadata", files)
     ]
     report = {
         "files": described,
@@ -53,13 +55,14 @@ def pages(
 
 def _files(
     uri: str, version: int | None, tag: str | None, options: list[str] | None
-) -> list[tuple[ReadContext, FileRef, str]]:
-    """The data files that a URI names: itself, or those of a dataset, each once."""
+) -> list[tuple[ReadContext, FileRef | FileColumns, str]]:
+    """The data files that a URI names: itself, or those of a dataset, each once, with the columns that they have."""
     location, is_dataset = locate(uri, storage_options(options))
     if is_dataset:
         state = open_table(uri, version, tag, options)
-        refs = {ref.key: ref for place in state.all_places for ref in state.sources[place].files}
-        return [(state.context, ref, state.location.path) for ref in refs.values()]
+        projection = Projection(state.schema.fields)
+        files = {here.ref.key: here for place in state.all_places for here in projection.locate(state.sources[place])}
+        return [(state.context, here, state.location.path) for here in files.values()]
     if version is not None or tag is not None:
         raise UsageError(f"{location.uri} is no dataset: a data file has no versions")
     store = location.store
@@ -70,23 +73,29 @@ def _files(
 # -- one file ---------------------------------------------------------------------------------------------------------
 
 
-def _read(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile]:
+def _read(context: ReadContext, ref: FileRef) -> FileSteps[TableFile]:
     """The file with the metadata of all of its columns."""
     file, _ = yield from opened(context, ref, [])
-    missing = file.missing(list(range(len(file.paths))))
-    if missing:
+    if isinstance(file, OpenedFile) and (missing := file.missing(list(range(len(file.paths))))):
         yield from load_columns(file, missing)
     return file
 
 
-def _describe_file(context: ReadContext, ref: FileRef, base: str, names: list[str] | None) -> dict[str, Any]:
+def _describe_file(
+    context: ReadContext, here: FileRef | FileColumns, base: str, names: list[str] | None
+) -> dict[str, Any]:
     """A data file and its columns, read from its metadata alone.
 
     base   folder left out of the file's path
     names  columns wanted, None for all. Raises BindError for one that is not there.
     """
+    ref = here if isinstance(here, FileRef) else here.ref
     file = run_file(context, ref.key, _read(context, ref))
-    columns = describe_columns(file)
+    if isinstance(file, OpenedFile):
+        columns = describe_columns(file)
+    else:
+        assert not isinstance(here, FileRef), "refused when it was opened"
+        columns = describe_pages(file.view(here).columns)
     if names is not None:
         columns = _choose_leaves(columns, names)
     return {

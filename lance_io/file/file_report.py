@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from lance_io.encodings.api import PageDescription
+    from lance_io.file.open.column_pages import Column
     from lance_io.file.open.data_file import OpenedFile
 
 
@@ -94,7 +97,11 @@ class ColumnPages:
 
 def describe_columns(file: OpenedFile) -> list[ColumnPages]:
     """Every column of a file whose column metadata has been read."""
-    columns = [file.stored_column(index) for index in range(len(file.paths))]
+    return describe_pages([file.stored_column(index) for index in range(len(file.paths))])
+
+
+def describe_pages(columns: Sequence[Column]) -> list[ColumnPages]:
+    """Some columns, described."""
     return [
         ColumnPages(c.index, c.path.name, c.path.leaf.logical_type, [page.describe() for page in c.pages])
         for c in columns

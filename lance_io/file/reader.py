@@ -20,7 +20,7 @@ from lance_io.errors import BindError, UsageError
 from lance_io.file.file_report import FileMetadata, FileStatistics, file_metadata, file_statistics
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
-from lance_io.file.open.open_file import load_columns, opened
+from lance_io.file.open.open_file import load_columns, opened_alone
 from lance_io.file.row_indices import batch_rows, count, row_numbers
 from lance_io.file.table_reader import TableReader
 from lance_io.file.take.blob_bytes import has_bytes, shown, with_bytes
@@ -71,8 +71,7 @@ class FileAccess:
     @classmethod
     def opened(cls, context: ReadContext, ref: FileRef, columns: Sequence[str] | None) -> FileSteps[FileAccess]:
         """Open the file."""
-        file, _ = yield from opened(context, ref, [])
-        return cls(context, ref, file, columns)
+        return cls(context, ref, (yield from opened_alone(context, ref)), columns)
 
     @property
     def key(self) -> str:

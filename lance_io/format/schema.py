@@ -55,6 +55,8 @@ class Field:
     metadata      Arrow field metadata as stored, `ARROW:extension:*` included
     primary_key_position     its place in the declared primary key, 0 for a part without place, None for no part
     clustering_key_position  its place in the declared clustering key, None for no part (see `keys.py` for both)
+    dictionary    values of a dictionary field of file version 0.1, which all of its rows share, as Arrow's IPC stream;
+                  None for others
     """
 
     id: int
@@ -65,6 +67,7 @@ class Field:
     metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
     primary_key_position: int | None = None
     clustering_key_position: int | None = None
+    dictionary: bytes | None = field(default=None, repr=False)
 
     @property
     def extension_name(self) -> str | None:

@@ -149,6 +149,7 @@ def _freeze(node: _Node) -> Field:
         metadata=node.metadata,
         primary_key_position=stored_primary_key(node.message),
         clustering_key_position=node.message.unenforced_clustering_key_position or None,
+        dictionary=node.message.dictionary.values or None,
     )
 
 
@@ -206,6 +207,8 @@ def _encode_field(each: Field, parent_id: int, messages: list[file_pb2.Field]) -
     put_keys(message, each.primary_key_position, each.clustering_key_position)
     if message.encoding == _DICTIONARY:
         message.dictionary.SetInParent()
+        if each.dictionary is not None:
+            message.dictionary.values = each.dictionary
     messages.append(message)
     for child in each.children:
         _encode_field(child, each.id, messages)

@@ -44,7 +44,7 @@ V2_1: Final = FileVersion(2, 1)
 V2_2: Final = FileVersion(2, 2)
 V2_3: Final = FileVersion(2, 3)
 
-READABLE: Final = frozenset({V2_0, V2_1, V2_2})
+READABLE: Final = frozenset({V0_1, V2_0, V2_1, V2_2})
 
 _NAMES: Final = {V0_1: "0.1", V2_0: "2.0", V2_1: "2.1", V2_2: "2.2", V2_3: "2.3"}
 _BY_PAIR: Final = {

@@ -8,13 +8,13 @@ from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.format.logical_types import fixed_size_list_dimension, is_nested
 from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, PACKED_KEYS
-from lance_io.format.version import V2_0, V2_1, V2_2
+from lance_io.format.version import V0_1, V2_0, V2_1, V2_2
 
 if TYPE_CHECKING:
     from lance_io.format.schema import Field, Schema
     from lance_io.format.version import FileVersion
 
-WRITABLE: Final = frozenset({V2_0, V2_1, V2_2})
+WRITABLE: Final = frozenset({V0_1, V2_0, V2_1, V2_2})
 _CHECKED: Final[PerSchema[frozenset[FileVersion]]] = PerSchema("file versions that can hold it")
 _EMPTY_BINARY: Final = "fixed_size_binary:0"
 _DICTIONARY: Final = "dict:"
@@ -47,7 +47,10 @@ def check_writable(schema: Schema, version: FileVersion) -> None:
             )
     check_shape(schema)
     for field in schema.fields:
-        _check_field(field, version, in_list=False, below="")
+        if version == V0_1:
+            _check_batched(field, below="")
+        else:
+            _check_field(field, version, in_list=False, below="")
     _CHECKED.keep(schema, checked | {version})
 
 
@@ -112,6 +115,30 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
     in_list = in_list or logical == "map" or logical.startswith(("list", "large_list"))
     for child in field.children:
         _check_field(child, version, in_list=in_list, below=f"{name}.")
+
+
+def _check_batched(field: Field, below: str) -> None:
+    """Raise unless a field can be stored in files of version 0.1 (spec: legacy 0.1, section 3)."""
+    name, logical = f"{below}{field.name}", field.logical_type
+    if field.holds_blobs or logical == "map":
+        raise UnsupportedError(
+            f"{name}: files of version {V0_1.name} hold no {'blobs' if field.holds_blobs else 'maps'}"
+        )
+    if field.is_packed:
+        raise UnsupportedError(f"{name}: files of version {V0_1.name} hold no packed structs")
+    if logical == "struct" and not field.children:
+        raise UnsupportedError(f"{name}: empty page table, as a struct without members has no page")
+    if logical.endswith("fixed_size_binary:0") or ":fixed_size_binary:0:" in logical:
+        raise UnsupportedError(f"{name}: {logical} cannot be stored: its values have no bytes")
+    if logical.startswith(_DICTIONARY):
+        _check_dictionary(name, logical)
+        values = logical.removeprefix(_DICTIONARY).rsplit(":", 2)[0]
+        if not values.startswith(("int", "uint")) and values not in _VARIABLE:
+            raise UnsupportedError(f"{name}: v1 dictionary values do not support data type {values}")
+    if logical.startswith(_FIXED_SIZE_LIST):
+        _check_fixed_size_list(name, logical, V0_1, in_list=False)
+    for child in field.children:
+        _check_batched(child, f"{name}.")
 
 
 def _check_empty_values(name: str, logical: str, version: FileVersion) -> None:

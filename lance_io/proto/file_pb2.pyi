@@ -214,27 +214,95 @@ Global___Field: _TypeAlias = Field  # noqa: Y015
 
 @_typing.final
 class DictionaryValues(_message.Message):
-    """Where version 0.1 keeps the values of a dictionary column."""
+    """Where version 0.1 keeps the values of a dictionary column: a place in the file that the field was read from."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     OFFSET_FIELD_NUMBER: _builtins.int
     LENGTH_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     length: _builtins.int
+    values: _builtins.bytes
+    """those themselves: in memory and between processes of one job, never in a file"""
     def __init__(
         self,
         *,
         offset: _builtins.int = ...,
         length: _builtins.int = ...,
+        values: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "offset", b"offset", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DictionaryValues: _TypeAlias = DictionaryValues  # noqa: Y015
+
+@_typing.final
+class BatchMetadata(_message.Message):
+    """What a file of version 0.1 says about itself; the footer tells where it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Statistics(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SCHEMA_FIELD_NUMBER: _builtins.int
+        FIELDS_FIELD_NUMBER: _builtins.int
+        PAGE_TABLE_POSITION_FIELD_NUMBER: _builtins.int
+        page_table_position: _builtins.int
+        @_builtins.property
+        def schema(self) -> _containers.RepeatedCompositeFieldContainer[Global___Field]:
+            """of the table of statistics, depth first"""
+
+        @_builtins.property
+        def fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """all ids of that schema"""
+
+        def __init__(
+            self,
+            *,
+            schema: _abc.Iterable[Global___Field] | None = ...,
+            fields: _abc.Iterable[_builtins.int] | None = ...,
+            page_table_position: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["fields", b"fields", "page_table_position", b"page_table_position", "schema", b"schema"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MANIFEST_POSITION_FIELD_NUMBER: _builtins.int
+    BATCH_OFFSETS_FIELD_NUMBER: _builtins.int
+    PAGE_TABLE_POSITION_FIELD_NUMBER: _builtins.int
+    STATISTICS_FIELD_NUMBER: _builtins.int
+    manifest_position: _builtins.int
+    """of the file's own manifest, 0 for none"""
+    page_table_position: _builtins.int
+    @_builtins.property
+    def batch_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """rows before each batch, and all rows"""
+
+    @_builtins.property
+    def statistics(self) -> Global___BatchMetadata.Statistics: ...
+    def __init__(
+        self,
+        *,
+        manifest_position: _builtins.int = ...,
+        batch_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        page_table_position: _builtins.int = ...,
+        statistics: Global___BatchMetadata.Statistics | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["statistics", b"statistics"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_offsets", b"batch_offsets", "manifest_position", b"manifest_position", "page_table_position", b"page_table_position", "statistics", b"statistics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchMetadata: _TypeAlias = BatchMetadata  # noqa: Y015
 
 @_typing.final
 class ColumnMetadata(_message.Message):

@@ -15,6 +15,7 @@ import pytest
 
 from lance_io import runtime
 from lance_io.file.file_requests import read_file_sync
+from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
 from lance_io.file.open.open_file import opened
 from lance_io.file.table_reader import TableReader
@@ -63,6 +64,7 @@ class Written:
         ref = FileRef(KEY, self.size_bytes, (), ())
         context = ReadContext(self.store, SearchCache(1 << 28))
         file, _ = read_file_sync(opened(context, ref, []), context, KEY)
+        assert isinstance(file, OpenedFile)
         return self.size_bytes - int(file.global_buffers.positions[0])
 
 

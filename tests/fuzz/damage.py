@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lance_io.proto import rowids_pb2, table_pb2
+from lance_io.proto import file_pb2, rowids_pb2, table_pb2
 from tests.fuzz.anatomy import FOOTER, PAIR, Anatomy, Place
 from tests.fuzz.messages import damage_message, hostile_number
 
@@ -98,9 +98,32 @@ def damage_data_file(data: bytes, dice: random.Random) -> Damaged:
     """One damage, structural in half of the cases."""
     if dice.random() < 0.5:
         return blind(data, dice)
+    if data[-8:-6] == bytes(2):
+        return _batched(data, dice)
     parts = Anatomy(data)
     kind = dice.choice(_STRUCTURAL)
     return kind(parts, dice) or blind(data, dice)
+
+
+def _batched(data: bytes, dice: random.Random) -> Damaged:
+    """A file of version 0.1: its metadata, one of its page tables, offsets in its pages, or its footer."""
+    (position,) = struct.unpack_from("<Q", data, len(data) - 16)
+    (length,) = struct.unpack_from("<I", data, position)
+    message = file_pb2.BatchMetadata.FromString(data[position + 4 : position + 4 + length])
+    kind = dice.randrange(5)
+    if kind == 0:
+        what = damage_message(message, dice)
+        content = message.SerializeToString()
+        block = struct.pack("<I", len(content)) + content
+        return Damaged(data[:position] + block + data[-16:], str(what))
+    if kind == 1:
+        return word(data, dice, len(data) - 16, len(data) - 8, 8)
+    table_at, statistics_at = message.page_table_position, message.statistics.page_table_position or position
+    if kind == 2:
+        return word(data, dice, table_at, table_at + dice.choice((64, 400, 2000)), 8)
+    if kind == 3:
+        return word(data, dice, statistics_at, statistics_at + dice.choice((64, 400)), 8)
+    return word(data, dice, dice.randrange(8), table_at, dice.choice((4, 8)))
 
 
 def _layout(parts: Anatomy, dice: random.Random) -> Damaged | None:

@@ -68,6 +68,8 @@ def make_specimens(folder: Path, *, all_of_them: bool = False) -> None:
     write_ours(folder / "files" / "ours-wide.lance", _wide(), "2.2", tiny_pages=True)
     _arrays(folder / "files", all_of_them)
     _tables(folder / "tables", "2.0", lance, "")
+    for library, prefix in ((lance, ""), (lance_io, "ours-")):
+        _batched(folder / "tables" / f"{prefix}batched.lance", library)
     for version in ("2.1", "2.2"):
         _tables(folder / "tables", version, lance, "")
         _tables(folder / "tables", version, lance_io, "ours-")
@@ -146,6 +148,25 @@ def _tables(folder: Path, version: str, library: ModuleType, prefix: str) -> Non
     stable.delete("i % 10 = 3")
     lance.dataset(stable.uri).update({"s": "'new'"}, where="i % 10 = 4")
     make(_blobs(version), "blob")
+
+
+def _batched(path: Path, library: ModuleType) -> None:
+    """A table of version 0.1: every kind of pages, statistics, dictionary values in the manifest, two fragments."""
+    rows = pa.table(
+        {
+            "i": range(120),
+            "s": [f"row {i}" if i % 5 else None for i in range(120)],
+            "flag": [i % 3 == 0 for i in range(120)],
+            "vector": pa.array([[i, i + 1] for i in range(120)], pa.list_(pa.float32(), 2)),
+            "l": [[f"item {j}" for j in range(i % 4)] for i in range(120)],
+            "n": [{"a": i, "b": [[i] * (i % 3)] * (i % 2)} for i in range(120)],
+            "d": pa.array(["few", "words", "here"] * 40).dictionary_encode(),
+            "none": pa.nulls(120),
+        }
+    )
+    options = {"max_rows_per_group": 16, "max_rows_per_file": 80}
+    library.write_dataset(rows, str(path), data_storage_version="legacy", **options)
+    library.dataset(str(path)).delete("i in (3, 4, 100)")
 
 
 def _spilled(path: Path, version: str) -> None:

@@ -15,8 +15,9 @@ from lance_io.dataset.run_plan import run_change, run_sync
 from lance_io.dataset.version.validation import open_file
 from lance_io.dataset.write.write_arguments import check_known, check_not_here, write_target
 from lance_io.errors import NotFound, OperationError
+from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.file_source import FileRef, ReadContext
-from lance_io.format.version import READABLE
+from lance_io.format.version import READABLE, V0_1
 from lance_io.levels.path import leaf_paths
 from lance_io.plans.plan import Together
 from lance_io.store.url import load_client
@@ -193,7 +194,7 @@ def check_types(target: WriteTarget, operation: Overwrite) -> Plan[None]:
         (file.version, file.fields, file.column_indices): file
         for fragment in reversed(operation.fragments)
         for file in fragment.files
-        if file.base_id is None and file.version in READABLE
+        if file.base_id is None and file.version in READABLE - {V0_1}  # which says nothing of types
     }
     if not files:
         return
@@ -210,6 +211,7 @@ def _check_file(
         found = yield from open_file(context, FileRef(key, file.size_bytes or 0, (), ()))
     except NotFound:
         return
+    assert isinstance(found, OpenedFile), "those of version 0.1 are passed over"
     for field_id, column in zip(file.fields, file.column_indices, strict=True):
         if field_id not in wanted or not 0 <= column < len(found.paths):
             continue

@@ -66,6 +66,8 @@ class ScanPlan:
     predicate      the filter, or None
     skip, limit    rows to leave out of what passes the filter, and how many to give after that (None: all)
     keep_deleted   deleted rows are part of the result, with a null row id
+    num_batches, num_batches_skipped  batches of files of version 0.1 whose statistics were looked at, and those of them
+                   that are not read
     """
 
     spans: tuple[Span, ...]
@@ -80,6 +82,8 @@ class ScanPlan:
     skip: int = 0
     limit: int | None = None
     keep_deleted: bool = False
+    num_batches: int = 0
+    num_batches_skipped: int = 0
 
     @property
     def num_rows(self) -> int:

@@ -29,7 +29,8 @@ class ScanStatistics:
     iops, requests  reads that went to the store
     bytes_read      payload bytes they brought
     retries         how many of them the store had to make again
-    all_counts      "fragments_scanned", "ranges_scanned" (row ranges of fragments), "rows_scanned" (before the filter)
+    all_counts      "fragments_scanned", "ranges_scanned" (row ranges of fragments), "rows_scanned" (before the filter);
+                    where statistics of batches were used, "batches_examined" and of these "batches_skipped"
     all_times       "elapsed", in nanoseconds from the first row asked for to the last one given
 
     The other numbers concern indices, which this release does not read.
@@ -66,6 +67,9 @@ class ScanWatch:
         """What the scan is about to read."""
         self._counts["fragments_scanned"] += len({span.place for span in plan.spans})
         self._counts["ranges_scanned"] += len(plan.spans)
+        if plan.num_batches:
+            self._counts["batches_examined"] = plan.num_batches
+            self._counts["batches_skipped"] = plan.num_batches_skipped
 
     def read(self, num_rows: int) -> None:
         """So many rows have come from the file room."""

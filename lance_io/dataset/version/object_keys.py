@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.open.file_source import FileRef, FragmentSource
-from lance_io.format.version import READABLE
+from lance_io.format.version import READABLE, V0_1
 from lance_io.records import dataclass
 from lance_io.store.mounted import MountedStore, mounted_key
 from lance_io.table.manifest.paths import BRANCH_TREES, data_file_place, deletion_file_place
@@ -139,15 +139,23 @@ class Sources:
         return found
 
     def _make(self, place: int) -> FragmentSource:
-        places = self._places
-        fragment = places.manifest.fragments[place]
-        refs = []
-        for file in fragment.files:
-            if file.version not in READABLE:
-                readable = ", ".join(sorted(each.name for each in READABLE))
-                raise UnsupportedError(
-                    f"the data file has version {file.version.name}; this release reads {readable}",
-                    path=places.data_key(file),
-                )
-            refs.append(FileRef(places.data_key(file), file.size_bytes or 0, file.fields, file.column_indices))
-        return FragmentSource(int(self._physical_rows[place]), tuple(refs))
+        return FragmentSource(int(self._physical_rows[place]), file_refs(self._places, place))
+
+
+def file_refs(places: Places, place: int) -> tuple[FileRef, ...]:
+    """The data files of a fragment. Raises `UnsupportedError` for one of a version that is not read."""
+    refs = []
+    seen: set[int] = set()
+    for file in places.manifest.fragments[place].files:
+        if file.version not in READABLE:
+            raise UnsupportedError(
+                f"the data file has version {file.version.name}; this release reads "
+                f"{', '.join(sorted(each.name for each in READABLE))}",
+                path=places.data_key(file),
+            )
+        columns = file.column_indices
+        if file.version == V0_1:  # which knows fields by their ids; of several files that have one the first counts
+            columns = tuple([-1 if each in seen else each for each in file.fields])
+            seen.update(file.fields)
+        refs.append(FileRef(places.data_key(file), file.size_bytes or 0, file.fields, columns))
+    return tuple(refs)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.version.object_keys import branch_location
+from lance_io.dataset.version.row_counts import with_row_counts
 from lance_io.dataset.version.session import Session, check_size
 from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.timestamps import latest_before, moment
@@ -127,7 +128,7 @@ def open_steps(options: OpenOptions) -> Plan[DatasetState]:
         location, manifest = root, (yield from manifest_of(root, latest_before(times, options.asof), options.session))
     else:
         location, manifest = yield from _resolve(root, root, options.version, options.session)
-    return DatasetState(
+    state = DatasetState(
         location=location,
         root=root,
         manifest=manifest,
@@ -139,6 +140,7 @@ def open_steps(options: OpenOptions) -> Plan[DatasetState]:
         base_store_params=options.base_store_params,
         commit_lock=options.commit_lock,
     )
+    return (yield from with_row_counts(state))
 
 
 def check_out(state: DatasetState, ref: Ref) -> Plan[DatasetState]:
@@ -152,7 +154,7 @@ def check_out(state: DatasetState, ref: Ref) -> Plan[DatasetState]:
         raise VersionNotFound(error.message, path=error.path) from error
     if manifest.version == state.manifest.version and location == state.location and ref is None:
         return state
-    return replace(state, location=location, manifest=manifest)
+    return (yield from with_row_counts(replace(state, location=location, manifest=manifest)))
 
 
 def latest_of(state: DatasetState) -> Plan[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 from lance_io.dataset.run_plan import AsyncFace, SyncFace
 from lance_io.file.file_requests import ReadFile
+from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.open_file import opened
 from lance_io.plans.plan import Together
 
@@ -94,10 +95,13 @@ def _field_bytes(state: DatasetState, ref: FileRef) -> Plan[dict[int, int]]:
     return {
         field_id: sum(page.data_bytes for page in columns[index].pages) + sum(columns[index].buffer_sizes)
         for field_id, index in ref.columns.items()
+        if index in columns
     }
 
 
 def _column_infos(context: ReadContext, ref: FileRef) -> FileSteps[dict[int, ColumnInfo]]:
-    """The column metadata of one file."""
+    """The column metadata of one file; none of one of version 0.1, which says only where pages begin."""
     file, _ = yield from opened(context, ref, sorted(ref.columns.values()))
+    if not isinstance(file, OpenedFile):
+        return {}
     return {index: file.info(index) for index in ref.columns.values()}

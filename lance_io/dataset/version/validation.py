@@ -14,6 +14,7 @@ from lance_io.dataset.rows.deletions_and_ids import load_live, load_row_columns
 from lance_io.dataset.version.system_columns import ROW_ID
 from lance_io.errors import FormatError, LanceError, NotFound
 from lance_io.file.file_requests import ReadFile
+from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.open_file import opened
 from lance_io.plans.plan import Together
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.dataset.version.state import DatasetState
-    from lance_io.file.open.data_file import OpenedFile
     from lance_io.file.open.file_source import FileRef, ReadContext
+    from lance_io.file.open.projected_pages import TableFile
     from lance_io.plans.plan import Plan
 
 FRAGMENTS_AT_ONCE: Final = 64
@@ -72,10 +73,11 @@ def _check_files(state: DatasetState, place: int) -> Plan[None]:
             raise FormatError(
                 f"the file has {found.num_rows} rows, the manifest says {num_rows}", path=ref.key, where=where
             )
-        beyond = [column for column in file.column_indices if column >= len(found.paths)]
+        num_columns = len(found.paths) if isinstance(found, OpenedFile) else 0  # of 0.1 the manifest names none
+        beyond = [column for column in file.column_indices if column >= num_columns]
         if beyond:
             raise FormatError(
-                f"the manifest names column {beyond[0]} of a file that has {len(found.paths)}",
+                f"the manifest names column {beyond[0]} of a file that has {num_columns}",
                 path=ref.key,
                 where=where,
             )
@@ -87,7 +89,7 @@ def _missing(state: DatasetState, error: LanceError) -> NotFound:
     )
 
 
-def open_file(context: ReadContext, ref: FileRef) -> Plan[OpenedFile]:
+def open_file(context: ReadContext, ref: FileRef) -> Plan[TableFile]:
     """The metadata of a data file; a size of 0 is one that is not known."""
-    opening: tuple[OpenedFile, Any] = yield ReadFile(context, ref.key, opened(context, ref, []))
+    opening: tuple[TableFile, Any] = yield ReadFile(context, ref.key, opened(context, ref, []))
     return opening[0]

@@ -9,16 +9,19 @@ cancelled removes what it has written.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 from lance_io.dataset.write.input_data import Rows
-from lance_io.errors import CommitUnknownError, LanceError, UsageError
+from lance_io.errors import CommitUnknownError, LanceError, SchemaError, UsageError
+from lance_io.file.write.batched_writer import ROWS_PER_BATCH, BatchOptions, with_dictionaries
 from lance_io.file.write.file_bytes import PAGE_BYTES
 from lance_io.file.write.uploads import key_beside
 from lance_io.file.write.writers import FileWriting
+from lance_io.format.version import V0_1
 from lance_io.plans.store_requests import Remove
 from lance_io.table.manifest.fragment import DataFile, Fragment
 from lance_io.table.manifest.paths import DATA
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.write.input_data import AsyncRows
     from lance_io.dataset.write.write_progress import FragmentWriteProgress
+    from lance_io.file.write.batched_writer import BatchedFileWriter
     from lance_io.file.write.file_bytes import FileWriter, WrittenFile
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -57,6 +61,7 @@ class FileLimits:
     page_bytes   leaf data at which a page closes, None for the default
     cache_bytes  leaf data that may wait for its page, None for that of full pages
     blob_references  whether blobs may lie outside of the table, by a URI
+    group_rows, allow_null_loss  of file version 0.1, see `BatchOptions`
     """
 
     rows: int = ROWS_PER_FILE
@@ -64,14 +69,27 @@ class FileLimits:
     page_bytes: int | None = None
     cache_bytes: int | None = None
     blob_references: bool = False
+    group_rows: int = ROWS_PER_BATCH
+    allow_null_loss: bool = True
 
     def __post_init__(self) -> None:
-        limits = {"rows_per_file": self.rows, "bytes_per_file": self.num_bytes, "page_bytes": self.page_bytes}
+        limits = {
+            "rows_per_file": self.rows,
+            "bytes_per_file": self.num_bytes,
+            "page_bytes": self.page_bytes,
+            "rows_per_group": self.group_rows,
+        }
         for name, value in limits.items():
             if value is not None and value < 1:
                 raise UsageError(f"max_{name} must be at least 1, got {value}")
         if self.cache_bytes is not None and self.cache_bytes < 0:
             raise UsageError(f"data_cache_bytes must not be negative, got {self.cache_bytes}")
+
+    def of_version(self, version: FileVersion) -> FileLimits:
+        """The same for files of a version: those of 0.1 end where a batch does."""
+        if version != V0_1:
+            return self
+        return replace(self, rows=-(-self.rows // self.group_rows) * self.group_rows)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -108,9 +126,10 @@ class NewFiles:
         self._new_name = new_name
         self._schema = schema
         self._version = version
-        self._limits = limits
+        self._limits = limits.of_version(version)
         self._progress = progress
         self._options = {"durability": durability, **limits.options}
+        self._batches = BatchOptions(limits.group_rows, limits.allow_null_loss) if version == V0_1 else None
         self._file: FileWriting | None = None
         self._name = ""
         self._keys: list[str] = []
@@ -129,6 +148,25 @@ class NewFiles:
                     yield from self._close()
         if self._file is not None:
             yield from self._finish()
+        if self._batches is not None and self._batches.lost:
+            text = (
+                f"files of version 0.1 hold no nulls but of strings; those of {', '.join(self._batches.lost)} are lost"
+            )
+            warnings.warn(f"{text} (allow_null_loss=False refuses them)", UserWarning, stacklevel=2)
+
+    @property
+    def schema(self) -> Schema:
+        """Of the files; in version 0.1 with the values of its dictionaries, when all rows are written."""
+        if self._batches is None:
+            return self._schema
+        schema = with_dictionaries(self._schema, self._batches.dictionaries)
+        for field in schema.walk():
+            if field.logical_type.startswith("dict:") and field.dictionary is None:
+                raise SchemaError(
+                    f"v1 dictionary field '{field.name}' is missing dictionary metadata: a table of file version 0.1 "
+                    "with dictionaries is created with rows"
+                )
+        return schema
 
     def publish(self) -> Plan[None]:
         """Make the last file visible."""
@@ -152,7 +190,7 @@ class NewFiles:
             start += num_rows
 
     @property
-    def _writer(self) -> FileWriter:
+    def _writer(self) -> FileWriter | BatchedFileWriter:
         assert self._file is not None
         return self._file.writer
 
@@ -163,7 +201,9 @@ class NewFiles:
     def _open(self) -> FileWriting:
         self._name = self._new_name()
         key = self.location.key(DATA, self._name)
-        self._file = FileWriting(self.location.store, key, self._schema, self._version, **self._options)
+        self._file = FileWriting(
+            self.location.store, key, self._schema, self._version, batches=self._batches, **self._options
+        )
         if self._progress is not None:
             self._progress.begin(FragmentMetadata(0, [], 0))
         return self._file

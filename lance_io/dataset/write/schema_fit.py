@@ -12,13 +12,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from lance_io.dataset.version.system_columns import SYSTEM_COLUMNS
-from lance_io.errors import SchemaError, UnsupportedDataError, UnsupportedError
+from lance_io.errors import OperationError, SchemaError, UnsupportedDataError, UnsupportedError
 from lance_io.format.keys import check_primary_key
 from lance_io.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, Field, Schema, numbered
 from lance_io.format.schema_arrow import schema_from_arrow
-from lance_io.format.version import V2_2
+from lance_io.format.version import V0_1, V2_2
 from lance_io.format.writable import check_shape, check_writable
 
 if TYPE_CHECKING:
@@ -100,6 +100,15 @@ def check_version(schema: Schema, version: FileVersion) -> None:
         raise UnsupportedDataError(error.message) from error
 
 
+def check_mixture(version: FileVersion, of_table: FileVersion) -> None:
+    """Raise `OperationError` for files of 0.1 beside those of 2.x: no table has both."""
+    if (version == V0_1) != (of_table == V0_1):
+        raise OperationError(
+            f"Cannot append data files in version {version.name} to a dataset with default version {of_table.name}: V1 "
+            "and V2 storage versions cannot be mixed"
+        )
+
+
 def fit_schema(given: Schema, table: Schema, version: FileVersion | None = None) -> Schema:
     """The schema of a data file with columns as in `given`, which joins a table of schema `table`.
 
@@ -121,6 +130,14 @@ def fit_schema(given: Schema, table: Schema, version: FileVersion | None = None)
     if version is not None and (marks := list(_other_extensions(stored.fields, fields, ""))):
         raise SchemaError(f"{', '.join(marks)}. Give these columns the types that the table's schema shows")
     fit = Schema(fields, dict(table.metadata))
+    if version == V0_1:
+        there = {each.id for each in fit.walk()}
+        for each in table.walk():
+            if each.id not in there:
+                raise SchemaError(
+                    f"Fragment 0 does not contain field {each.name!r} ({each.id}): rows that join a table of file "
+                    f"version {V0_1.name} have all of its columns"
+                )
     _FITTED.keep(given, (table, version, fit))
     return fit
 

@@ -11,7 +11,8 @@ from lance_io.dataset.version.session import Session
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE, FileLimits
 from lance_io.dataset.write.write_rows import WriteOptions, WriteTarget
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.file.write.writers import version_for_files
+from lance_io.file.write.batched_writer import ROWS_PER_BATCH
+from lance_io.file.write.writers import version_for_tables
 from lance_io.store.storage_options import options_of
 from lance_io.table.transaction.auto_cleanup import INTERVAL_KEY, OLDER_THAN_KEY
 
@@ -41,7 +42,7 @@ TABLE_KEYWORDS: Final = frozenset(
         *("commit_lock", "progress", "storage_options", "data_storage_version", "use_legacy_format"),
         *("enable_v2_manifest_paths", "enable_stable_row_ids", "auto_cleanup_options"),
         *("commit_message", "transaction_properties", "initial_bases", "target_bases", "target_all_bases"),
-        *("base_store_params", "external_blob_mode", "allow_external_blob_outside_bases"),
+        *("base_store_params", "external_blob_mode", "allow_external_blob_outside_bases", "allow_null_loss"),
         *("blob_pack_file_size_threshold", "namespace_client", "table_id", "session", "durability"),
     )
 )
@@ -86,10 +87,12 @@ class Write:
             page_bytes=given.get("max_page_bytes"),
             cache_bytes=given.get("data_cache_bytes"),
             blob_references=bool(given.get("allow_external_blob_outside_bases")),
+            group_rows=_get_given(given, "max_rows_per_group", ROWS_PER_BATCH),
+            allow_null_loss=bool(_get_given(given, "allow_null_loss", True)),
         )
         options = WriteOptions(
             mode=str(_get_given(given, "mode", "create")).lower(),
-            version=None if version is None else version_for_files(version),
+            version=None if version is None else version_for_tables(version),
             limits=limits,
             progress=given.get("progress"),
             scheme="V2" if _get_given(given, "enable_v2_manifest_paths", True) else "V1",

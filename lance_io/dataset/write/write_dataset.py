@@ -49,6 +49,7 @@ def write_dataset(
     base_store_params: Any = None,
     external_blob_mode: str = "reference",
     allow_external_blob_outside_bases: bool = False,
+    allow_null_loss: bool = True,
     blob_pack_file_size_threshold: int | None = None,
     namespace_client: Any = None,
     table_id: list[str] | None = None,
@@ -65,7 +66,8 @@ def write_dataset(
     max_page_bytes        leaf data of a page at most; data_cache_bytes: leaf data that may wait for its page
     commit_lock           callable that makes a context manager for a version number, entered around the commit
     progress              told of every fragment
-    data_storage_version  file version, "2.1" or "2.2" ("stable"); by default the table's, for new tables "stable"
+    data_storage_version  file version, "0.1" ("legacy"), "2.1" or "2.2" ("stable"); by default the table's, for new
+                          tables "stable"
     enable_v2_manifest_paths  False names the manifests of a new table in the old way
     enable_stable_row_ids     of a new table
     auto_cleanup_options  {"interval": n, "older_than_seconds": s}: clean up at every n-th version
@@ -76,7 +78,9 @@ def write_dataset(
                           or damages it. "none" flushes nothing: a process may end at any point, but a machine that
                           fails may take this version and all later ones with it. None is what the storage option
                           `durability` says
-    max_rows_per_group    accepted; it meant something to version 0.1
+    max_rows_per_group    rows of a batch in files of version 0.1
+    allow_null_loss       such files hold no nulls but those of strings: others are written as zeros, empty lists and
+                          the like, and a `UserWarning` names their columns. False refuses them
 
     Raises `OSError` for a table that is there (create), for rows that do not fit the table and for conflicts with
     other writers, `ValueError` for keywords that make no sense.

@@ -15,11 +15,11 @@ from lance_io.dataset.version.validation import open_file
 from lance_io.dataset.version.versions import manifest_in
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE
 from lance_io.dataset.write.run_write import run_write, run_write_async
-from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, fit_schema, of_version, schema_of
+from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, check_mixture, fit_schema, of_version, schema_of
 from lance_io.dataset.write.write_arguments import Write, check_known
 from lance_io.dataset.write.write_rows import expect_nothing, new_files
 from lance_io.errors import NotFound, OperationError
-from lance_io.file.open.data_file import FileSchema
+from lance_io.file.open.data_file import FileSchema, OpenedFile
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.row_indices import count
 from lance_io.plans.plan import RollBackOnError
@@ -72,6 +72,7 @@ def write_fragments(
     base_store_params: Any = None,
     external_blob_mode: str = "reference",
     allow_external_blob_outside_bases: bool = False,
+    allow_null_loss: bool = True,
     namespace_client: Any = None,
     table_id: list[str] | None = None,
     session: Session | None = None,
@@ -176,11 +177,15 @@ def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: Wr
         base = yield from _base(target)
     appends = base is not None and options.mode == "append"
     version = options.version or (base.data_version if base is not None else DEFAULT_VERSION)
-    schema = fit_schema(given, base.schema, version) if base is not None and appends else of_version(given, version)
+    if base is not None and appends:
+        check_mixture(version, base.data_version)
+        schema = fit_schema(given, base.schema, version)
+    else:
+        schema = of_version(given, version)
     files = new_files(target, schema, version, options)
     yield RollBackOnError(_write(files, rows), files.roll_back)
     mode = "append" if appends else "overwrite"
-    return NewFragments(tuple(files.fragments), schema, mode, 0 if base is None else base.version)
+    return NewFragments(tuple(files.fragments), files.schema, mode, 0 if base is None else base.version)
 
 
 def _write(files: NewFiles, rows: Rows | AsyncRows) -> Plan[None]:
@@ -209,6 +214,7 @@ def fragment_of_file(state: DatasetState, name: str, fragment_id: int) -> Plan[F
     """
     key = state.location.key(DATA, check_relative(name, "data file"))
     file = yield from open_file(state.context, FileRef(key, 0, (), ()))
+    assert isinstance(file, OpenedFile), "one of version 0.1 is not opened without field ids"
     schema = fit_schema(file.descriptor.schema, state.schema)
     ids = tuple(path.leaf.id for path in FileSchema.of(schema, file.version).paths)
     return Fragment(

@@ -24,7 +24,14 @@ from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.versions import keep_manifest, manifest_in
 from lance_io.dataset.write.data_files import FileLimits, NewFiles
-from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, check_version, fit_schema, of_version, schema_of
+from lance_io.dataset.write.schema_fit import (
+    DEFAULT_VERSION,
+    check_mixture,
+    check_version,
+    fit_schema,
+    of_version,
+    schema_of,
+)
 from lance_io.errors import AlreadyExists, NotFound, UsageError
 from lance_io.plans.plan import RollBackOnError, beside
 from lance_io.store.api import offers_sync_writes
@@ -170,7 +177,7 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
 
     def write(listed: Plan[float]) -> Plan[CommittedVersion]:
         yield from files.write(rows)
-        operation = Overwrite(tuple(files.fragments), schema, dict(options.config))
+        operation = Overwrite(tuple(files.fragments), files.schema, dict(options.config))
         request = CommitRequest(
             Transaction(0, operation, properties=options.properties),
             listing=Listing([], 0, where.clock.monotonic()),  # nothing, as `still_empty` makes sure in the same round
@@ -208,6 +215,7 @@ def _add(
         assert options.version is not None and listing is not None
         version, read_version = options.version, listing.versions[-1].version
     if base is not None and options.mode == "append":
+        check_mixture(version, base.data_version)
         schema = fit_schema(given, base.schema, version)
     else:
         schema = of_version(given, version)
@@ -218,7 +226,7 @@ def _add(
         fragments = tuple(files.fragments)
         operation: Operation = Append(fragments)
         if options.mode == "overwrite":
-            operation = Overwrite(fragments, schema, dict(options.config))
+            operation = Overwrite(fragments, files.schema, dict(options.config))
         request = CommitRequest(
             Transaction(read_version, operation, properties=options.properties),
             base=base,

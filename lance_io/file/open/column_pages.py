@@ -116,6 +116,33 @@ class Pages(Sequence["PageLayout"]):
         return f"{where(self._index, self._path)}, page {number}"
 
 
+class OnePage(Sequence["PageLayout"]):
+    """The page of a leaf that has one for all of its rows, as in files of version 0.1.
+
+    num_bytes  of it, about
+    """
+
+    __slots__ = ("_num_bytes", "_page")
+
+    def __init__(self, page: PageLayout, num_bytes: int) -> None:
+        self._page = page
+        self._num_bytes = num_bytes
+
+    def __len__(self) -> int:
+        return 1
+
+    @overload
+    def __getitem__(self, number: int) -> PageLayout: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[PageLayout]: ...
+    def __getitem__(self, number: int | slice) -> PageLayout | list[PageLayout]:
+        return self._page if number in (0, -1) else [self._page][number]
+
+    def num_bytes(self, number: int) -> int:
+        """Bytes of the page, about."""
+        return self._num_bytes
+
+
 class Layouts:
     """Mini-block pages of files of one schema, by what their layout depends on: messages without numbers of items.
 
@@ -182,7 +209,7 @@ class Column:
     index: int
     path: LeafPath
     row_starts: IntArray
-    pages: Pages | ArrayPages
+    pages: Pages | ArrayPages | OnePage
     paged_by: tuple[int, str] | None = None
     _keys: list[tuple[Any, ...]] | None = None
     _alike: tuple[str, set[int]] | None = None  # a join key, and numbers of pages that have it

@@ -26,7 +26,7 @@ class FileRef:
     key             object key in the store
     size_bytes      of the whole file; 0 when the manifest does not know
     field_ids       ids of the leaf fields stored in it (-2 is a dead column, lower ones are spilled lineage)
-    column_indices  the column of each, parallel to `field_ids`
+    column_indices  the column of each, parallel to `field_ids`; -1 for a field that is not read here
     """
 
     key: str
@@ -37,7 +37,9 @@ class FileRef:
 
     def __post_init__(self) -> None:
         pairs = zip(self.field_ids, self.column_indices, strict=False)
-        object.__setattr__(self, "columns", {fid: column for fid, column in pairs if fid not in (-1, -2)})
+        object.__setattr__(
+            self, "columns", {fid: column for fid, column in pairs if fid not in (-1, -2) and column >= 0}
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import FetchedSuffix, FileSteps, Suffix, Tail, Wait
+from lance_io.file.open.batched_file import open_batched
 from lance_io.file.open.data_file import FileSchema, OpenedFile
 from lance_io.format.columns import decode_column_table
 from lance_io.format.ending import decode_ending
 from lance_io.format.footer import FOOTER_BYTES, Footer, OffsetTable, decode_footer
 from lance_io.format.globals import decode_file_descriptor, decode_globals_table, split_descriptor
-from lance_io.format.version import check_readable
+from lance_io.format.v0_1.batch_table import version_at_end
+from lance_io.format.version import V0_1, check_readable
 from lance_io.io.cache import Found, LoadOwner
 from lance_io.limits import KIB, MIB
 from lance_io.spans import Ranges
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.file.open.file_source import FileRef, ReadContext
+    from lance_io.file.open.projected_pages import TableFile
     from lance_io.format.version import FileVersion
     from lance_io.spans import Fetched
     from lance_io.store.api import StoreProfile
@@ -44,7 +47,7 @@ SHARED_SCHEMA_BYTES_MAX: Final = 64 * KIB  # larger descriptors are not kept for
 SHARED_SCHEMAS_MAX: Final = 64
 
 
-def known_files(context: ReadContext, refs: Sequence[FileRef]) -> list[OpenedFile | None]:
+def known_files(context: ReadContext, refs: Sequence[FileRef]) -> list[TableFile | None]:
     """The files that the cache has, under one lock; None where `opened` has to be asked."""
     identity = context.store.identity
     return context.cache.get_many([("file", identity, ref.key, ref.size_bytes) for ref in refs])
@@ -52,7 +55,7 @@ def known_files(context: ReadContext, refs: Sequence[FileRef]) -> list[OpenedFil
 
 def opened(
     context: ReadContext, ref: FileRef, columns: Sequence[int], *, is_whole: bool = False
-) -> FileSteps[tuple[OpenedFile, Tail | None]]:
+) -> FileSteps[tuple[TableFile, Tail | None]]:
     """The opened file from the cache, or by reading it; with the tail, when this call read it.
 
     columns   indices of the columns whose metadata must be there
@@ -61,7 +64,7 @@ def opened(
     """
     key = ("file", context.store.identity, ref.key, ref.size_bytes)
     tail: Tail | None = None
-    file: OpenedFile | None = None
+    file: TableFile | None = None
     while file is None:
         claim = context.cache.claim(key)
         if isinstance(claim, Found):
@@ -75,18 +78,26 @@ def opened(
             claim.fulfil(file, file.nbytes)
         else:
             yield Wait(claim.future)
-    missing = file.missing(list(columns))
-    if missing:
+    if isinstance(file, OpenedFile) and (missing := file.missing(list(columns))):
         yield from load_columns(file, missing)
     return file, tail
 
 
+def opened_alone(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile]:
+    """A file of which no table says anything. Raises as `opened`, `UnsupportedError` also for one of version 0.1."""
+    file, _ = yield from opened(context, ref, [])
+    assert isinstance(file, OpenedFile), "others are not opened without field ids"
+    return file
+
+
 def _open(
     context: ReadContext, ref: FileRef, columns: Sequence[int], is_whole: bool
-) -> FileSteps[tuple[OpenedFile, Tail]]:
+) -> FileSteps[tuple[TableFile, Tail]]:
     try:
         tail, file_bytes = yield from _read_tail(context, ref, is_whole)
         identity = context.store.identity, ref.key, file_bytes
+        if version_at_end(tail.buffer) == V0_1:
+            return (yield from open_batched(identity, ref, tail))
         return (yield from _parse(context, identity, tail, file_bytes, columns))
     except FormatError as error:
         error.path = ref.key

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from dataclasses import field
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -30,7 +30,35 @@ if TYPE_CHECKING:
     from lance_io.encodings.api import PageLayout
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.leaf_projection import FileColumns
+    from lance_io.format.version import FileVersion
     from lance_io.spans import IntArray
+
+
+class TableFile(Protocol):
+    """What an opened file of any version offers to whoever reads columns of a table in it.
+
+    identity         store, key and size: what cache entries about the file are known by
+    key, size_bytes  the object
+    """
+
+    identity: tuple[str, str, int]
+    key: str
+    size_bytes: int
+    num_rows: int
+    version: FileVersion
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes, about."""
+        ...
+
+    def missing(self, columns: list[int]) -> list[int]:
+        """Which of these columns' metadata has not been read."""
+        ...
+
+    def view(self, here: FileColumns) -> FileView:
+        """The columns of a projection; raises FormatError and UnsupportedError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

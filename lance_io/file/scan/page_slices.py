@@ -19,6 +19,7 @@ from lance_io._kernels import DamagedError
 from lance_io.encodings.api import RowSelection
 from lance_io.encodings.cuts import cut_page
 from lance_io.encodings.rounds import fetch, together
+from lance_io.encodings.v0_1.batched_leaf import BatchedLeaf
 from lance_io.encodings.v2_0.lists import ListPage
 from lance_io.encodings.v2_0.page import ArrayPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_whole, whole_ranges
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.file.file_steps import FileSteps, Tail
     from lance_io.file.open.column_pages import Column
-    from lance_io.file.open.data_file import OpenedFile
+    from lance_io.file.open.projected_pages import TableFile
     from lance_io.io.cache import SearchCache
     from lance_io.spans import Steps
 
@@ -53,7 +54,7 @@ class Piece:
     index               of a page that was cut; None to read what is needed
     """
 
-    file: OpenedFile
+    file: TableFile
     column: Column
     number: int
     row_start: int
@@ -166,7 +167,7 @@ def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) 
 
 
 def column_pieces(
-    file: OpenedFile,
+    file: TableFile,
     columns: Sequence[Column],
     row_start: int,
     row_end: int,
@@ -188,7 +189,7 @@ def column_pieces(
     return [[part for _ in column for part in next(remaining)] for column in pages]
 
 
-def _by_page(file: OpenedFile, column: Column, row_start: int, row_end: int, tail: Tail | None) -> list[Piece]:
+def _by_page(file: TableFile, column: Column, row_start: int, row_end: int, tail: Tail | None) -> list[Piece]:
     if row_end > file.num_rows:
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
     first, borders = 0, column.row_starts
@@ -217,7 +218,11 @@ def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int) -> boo
     num_bytes  of those
     bytes_max  of all of them
     """
-    if piece.file is not first.file or num_bytes + piece.num_bytes > bytes_max:
+    if piece.file is not first.file:
+        return False
+    if type(piece.page) is BatchedLeaf and piece.row_start == first.row_start:  # pages of all columns alternate there
+        bytes_max = limits.SCAN_PIECE_BYTES
+    if num_bytes + piece.num_bytes > bytes_max:
         return False
     follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
     return follows or piece.row_start == first.row_start

@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lance_io import limits
+from lance_io.file.open.batched_file import BatchedFile
 from lance_io.file.open.open_file import opened
+from lance_io.file.scan.batch_pieces import batch_pieces
 from lance_io.file.scan.page_slices import column_pieces
 from lance_io.runtime import cpu_count
 
@@ -83,7 +85,10 @@ def file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileStep
     is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
     file, tail = yield from opened(context, here.ref, here.columns, is_whole=is_whole)
     wanted, piece_bytes = file.view(here).columns, _piece_bytes(context)
-    columns = yield from column_pieces(file, wanted, start, end, tail, piece_bytes, context.cache)
+    if type(file) is BatchedFile:
+        columns = batch_pieces(file, wanted, start, end, tail, piece_bytes)
+    else:
+        columns = yield from column_pieces(file, wanted, start, end, tail, piece_bytes, context.cache)
     return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
 
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from lance_io._kernels import PageRows
     from lance_io.encodings.api import PageLayout
     from lance_io.file.open.column_pages import Column
-    from lance_io.file.open.data_file import OpenedFile
-    from lance_io.file.open.projected_pages import FileView
+    from lance_io.file.open.projected_pages import FileView, TableFile
     from lance_io.io.cache import Claim, SearchCache
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
@@ -62,13 +61,13 @@ class ColumnRows:
 
 
 def located(
-    error: FormatError | UnsupportedError, file: OpenedFile, column: Column, number: int | None = None
+    error: FormatError | UnsupportedError, file: TableFile, column: Column, number: int | None = None
 ) -> FormatError | UnsupportedError:
     """The error, told where it was found."""
     return placed(error, column.where if number is None else f"{column.where}, page {number}", file.key)
 
 
-def check_rows(file: OpenedFile, rows: IntArray) -> None:
+def check_rows(file: TableFile, rows: IntArray) -> None:
     if len(rows) and not (rows[0] >= 0 and rows[-1] < file.num_rows):
         raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
 
@@ -90,7 +89,7 @@ def every_page(view: FileView) -> list[ColumnRows]:
     return [ColumnRows(column, numbers, none, [0] * len(numbers), [None] * len(numbers)) for column, numbers in columns]
 
 
-def read_column(file: OpenedFile, wanted: ColumnRows, tail: Tail | None, cache: SearchCache) -> Steps[pa.Array]:
+def read_column(file: TableFile, wanted: ColumnRows, tail: Tail | None, cache: SearchCache) -> Steps[pa.Array]:
     """The rows of a column whose pages are decoded one by one."""
     column = wanted.column
     if not wanted.numbers:
@@ -100,7 +99,7 @@ def read_column(file: OpenedFile, wanted: ColumnRows, tail: Tail | None, cache: 
     return joined(arrays)
 
 
-def _read_page(file: OpenedFile, wanted: ColumnRows, at: int, tail: Tail | None, cache: SearchCache) -> Steps[pa.Array]:
+def _read_page(file: TableFile, wanted: ColumnRows, at: int, tail: Tail | None, cache: SearchCache) -> Steps[pa.Array]:
     page, index = wanted.column.pages[wanted.numbers[at]], wanted.indexes[at]
     steps: Steps[pa.Array]
     if index is None and isinstance(page, (ArrayPage, ListPage)):
@@ -140,7 +139,7 @@ class _Missing:
 
 
 def load_indexes(
-    cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows], tail: Tail | None, *, is_ahead: bool = False
+    cache: SearchCache, file: TableFile, wanted: list[ColumnRows], tail: Tail | None, *, is_ahead: bool = False
 ) -> FileSteps[None]:
     """Find the indexes that `wanted` lacks: one round of reading.
 
@@ -198,7 +197,7 @@ def _settle(todo: list[_Missing], claims: list[Claim]) -> FileSteps[list[_Missin
 
 
 def _load(
-    cache: SearchCache, file: OpenedFile, owned: list[tuple[_Missing, LoadOwner]], tail: Tail | None
+    cache: SearchCache, file: TableFile, owned: list[tuple[_Missing, LoadOwner]], tail: Tail | None
 ) -> Steps[None]:
     groups = _grouped([one for one, _ in owned], tail)
     try:
@@ -242,7 +241,7 @@ def _ranges(group: list[_Missing]) -> Ranges:
     return index_ranges(pages) if ranges is None else ranges
 
 
-def _load_group(file: OpenedFile, group: list[_Missing], fetched: Fetched) -> None:
+def _load_group(file: TableFile, group: list[_Missing], fetched: Fetched) -> None:
     """Make the indexes of a group. Raises FormatError naming the column and page of a damaged one."""
     try:
         if group[0].ranges is not None:

@@ -43,10 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lance_io._kernels import PageRows
-    from lance_io.file.open.data_file import OpenedFile
     from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
     from lance_io.file.open.leaf_projection import FileColumns, Projection
-    from lance_io.file.open.projected_pages import AlikePages, FileView
+    from lance_io.file.open.projected_pages import AlikePages, FileView, TableFile
     from lance_io.io.cache import SearchCache
     from lance_io.levels.layout import BatchLayout
 
@@ -90,7 +89,7 @@ class _FileTake:
         self.here = here
         self.ref = here.ref
         self.rows = rows
-        self.file: OpenedFile
+        self.file: TableFile
         self.view: FileView
         self.tail: Tail | None = None
         self.split: PageRows
@@ -100,7 +99,7 @@ class _FileTake:
         self.alone: list[int] = []
         self.arrays: dict[int, pa.Array] = {}
 
-    def begin(self, file: OpenedFile, tail: Tail | None) -> None:
+    def begin(self, file: TableFile, tail: Tail | None) -> None:
         """The file is open: rows by column and page."""
         self.file, self.tail = file, tail
         self.view = file.view(self.here)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.file.write.batched_writer import BatchedFileWriter
 from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
 from lance_io.file.write.uploads import FileUploads
 from lance_io.format.schema_arrow import schema_from_arrow
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
 
+    from lance_io.file.write.batched_writer import BatchOptions
     from lance_io.file.write.file_bytes import WrittenFile
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -48,6 +50,7 @@ class FileWriting:
     """A data file being written, as plans; one of them at a time.
 
     durability  of the file; None is the store's
+    batches     of a file of version 0.1: what its rows become
     Everything else is as for `FileWriter`.
     """
 
@@ -62,17 +65,23 @@ class FileWriting:
         cache_bytes: int | None = None,
         blob_references: bool = True,
         durability: Durability | None = None,
+        batches: BatchOptions | None = None,
     ) -> None:
         self._uploads = uploads = FileUploads(store, key, durability=durability)
-        self.writer = FileWriter(
-            key,
-            schema,
-            version,
-            uploads,
-            page_bytes=page_bytes,
-            cache_bytes=cache_bytes,
-            blob_references=blob_references,
-        )
+        self.writer: FileWriter | BatchedFileWriter
+        if version == V0_1:
+            assert batches is not None, "files of version 0.1 belong to a table"
+            self.writer = BatchedFileWriter(key, schema, uploads, batches)
+        else:
+            self.writer = FileWriter(
+                key,
+                schema,
+                version,
+                uploads,
+                page_bytes=page_bytes,
+                cache_bytes=cache_bytes,
+                blob_references=blob_references,
+            )
         self._over: str | None = None  # why nothing can be written any more
         self._written: WrittenFile | None = None
         self._removed: Future[None] | None = None
@@ -89,6 +98,7 @@ class FileWriting:
     def add_global_buffer(self, data: Any) -> Plan[int]:
         """Write a global buffer; its index, from 1 on."""
         self._check_open()
+        assert isinstance(self.writer, FileWriter), "files of version 0.1 have none, and are not written by themselves"
         return (yield from self._or_abort(self.writer.add_global_buffer(data)))
 
     def finish(self) -> Plan[WrittenFile]:
@@ -226,6 +236,7 @@ class _NewFile:
             return None
         self.closed = True
         writing = yield from self.begin(place, None)
+        assert isinstance(writing.writer, FileWriter), "files of version 0.1 are not written by themselves"
         for key, value in self.arguments.metadata.items():
             writing.writer.add_schema_metadata(key, value)
         written = yield from writing.close()
@@ -271,12 +282,18 @@ def version_for_files(name: str | None) -> FileVersion:
 
     Raises `UsageError` for a name that is none, `UnsupportedError` for a version that is not written.
     """
+    version = version_for_tables(name)
+    if version == V0_1:
+        raise UnsupportedError("files of version 0.1 belong to a table and cannot be written by themselves")
+    return version
+
+
+def version_for_tables(name: str | None) -> FileVersion:
+    """The same for the files of a table, which may be of version 0.1."""
     try:
         version = version_of_name("stable" if name is None else str(name).lower())
     except UnsupportedError as error:
         raise UsageError(f"Unknown Lance storage version: {name}") from error
-    if version == V0_1:
-        raise UnsupportedError("files of version 0.1 belong to a table and cannot be written by themselves")
     if version not in WRITABLE:
         raise UnsupportedError(f"files of version {version.name} are not written")
     return version

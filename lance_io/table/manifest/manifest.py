@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.footer import MAGIC
 from lance_io.format.schema_messages import decode_schema
+from lance_io.format.v0_1.dictionaries import attach_values
 from lance_io.format.version import V0_1, V2_0, V2_2, FileVersion, version_of_name, version_of_pair
 from lance_io.format.wire import parse_message
 from lance_io.proto import table_pb2
@@ -155,7 +156,10 @@ def decode_manifest(data: Buffer, *, data_start: int = 0) -> Manifest:
 
     Raises `FormatError` for damage, `UnsupportedError` for flags, types and versions that are not known.
     """
-    manifest = from_message(*_decode_message(data, data_start))
+    message, position = _decode_message(data, data_start)
+    if data_start == 0 and _holds_values(message):
+        attach_values(message.fields, data)
+    manifest = from_message(message, position)
     offset = manifest.index_offset
     if offset is None or offset < data_start:
         return manifest
@@ -226,6 +230,13 @@ def from_message(
     )
     _check_consistency(manifest)
     return manifest
+
+
+def _holds_values(message: table_pb2.Manifest) -> bool:
+    """Whether the file of a manifest holds the values of dictionary columns, as those of tables of 0.1 do."""
+    if not any(field.logical_type.startswith("dict:") for field in message.fields[:]):
+        return False
+    return _data_version(message, decode_fragments(message.fragments)) == V0_1
 
 
 class Origin(NamedTuple):

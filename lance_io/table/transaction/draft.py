@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.errors import OperationError, UnsupportedError
+from lance_io.errors import OperationError
 from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name, version_of_pair
 from lance_io.proto import table_pb2
 from lance_io.table.manifest.flags import check_writer_flags, next_flags
@@ -275,8 +275,6 @@ class Draft:
 
 def _check_writable(manifest: Manifest) -> None:
     check_writer_flags(manifest.reader_flags, manifest.writer_flags)
-    if manifest.data_version == V0_1 and any(each.HasField("dictionary") for each in manifest.message.fields):
-        raise UnsupportedError("dictionary columns of file version 0.1 keep their values in the manifest: not written")
 
 
 def _next_fragment_id(manifest: Manifest | None) -> int:

@@ -1,0 +1,120 @@
+//! Values of variable width, whose offsets are positions in the file (spec: legacy 0.1, section 5.2).
+
+use crate::batches::lists::table;
+use crate::buffer::{Input, OwnedBuffer};
+use crate::error::{at_page, invalid, Checked, Damaged};
+use crate::gil;
+use crate::sink::{Offset, Strings};
+use pyo3::prelude::*;
+
+/// Runs of values.
+///
+/// `tables` holds their offsets, those of run i at `places[i]`; `bytes` holds the file from `starts[i]` to `ends[i]` at
+/// `data_places[i]`.
+struct Runs<'a> {
+    tables: &'a [u8],
+    places: &'a [i64],
+    counts: &'a [i64],
+    bytes: &'a [u8],
+    data_places: &'a [i64],
+    starts: &'a [i64],
+    ends: &'a [i64],
+}
+
+type Joined = ([OwnedBuffer; 2], Option<Vec<u8>>, usize);
+
+/// `join_strings` of the contract.
+#[pyfunction]
+#[pyo3(signature = (tables, places, counts, buffer, data_places, starts, ends, wide, nullable, /))]
+#[allow(clippy::too_many_arguments)]
+pub fn join_strings(
+    py: Python<'_>,
+    tables: &Bound<'_, PyAny>,
+    places: &Bound<'_, PyAny>,
+    counts: &Bound<'_, PyAny>,
+    buffer: &Bound<'_, PyAny>,
+    data_places: &Bound<'_, PyAny>,
+    starts: &Bound<'_, PyAny>,
+    ends: &Bound<'_, PyAny>,
+    wide: bool,
+    nullable: bool,
+) -> PyResult<(OwnedBuffer, OwnedBuffer, Option<OwnedBuffer>, usize)> {
+    let (tables, buffer) = (Input::new(tables)?, Input::new(buffer)?);
+    let (places, counts, data_places) = (Input::new(places)?, Input::new(counts)?, Input::new(data_places)?);
+    let (starts, ends) = (Input::new(starts)?, Input::new(ends)?);
+    let (places, counts, data_places) = (places.i64s()?, counts.i64s()?, data_places.i64s()?);
+    let (starts, ends) = (starts.i64s()?, ends.i64s()?);
+    let lengths = [counts.len(), data_places.len(), starts.len(), ends.len()];
+    if lengths != [places.len(); 4] {
+        return Err(invalid(format!("{} places, but {lengths:?} of the others", places.len())));
+    }
+    let runs = Runs {
+        tables: tables.bytes(),
+        places: &places,
+        counts: &counts,
+        bytes: buffer.bytes(),
+        data_places: &data_places,
+        starts: &starts,
+        ends: &ends,
+    };
+    let num_steps = runs.places.len() + runs.tables.len() / 8 + runs.bytes.len() / 64;
+    let joined = gil::release(py, num_steps, || match wide {
+        true => join::<i64>(&runs, nullable),
+        false => join::<i32>(&runs, nullable),
+    });
+    let ([offsets, data], validity, null_count) = joined.map_err(|(damaged, run)| at_page(damaged.into(), run))?;
+    Ok((offsets, data, validity.map(Into::into), null_count))
+}
+
+fn join<O: Offset>(runs: &Runs<'_>, nullable: bool) -> Result<Joined, (Damaged, usize)> {
+    let total = runs.counts.iter().fold(0usize, |sum, &count| sum.saturating_add(count.max(0) as usize));
+    let num_bytes = runs
+        .starts
+        .iter()
+        .zip(runs.ends)
+        .fold(0usize, |sum, (&start, &end)| sum.saturating_add(end.saturating_sub(start).max(0) as usize));
+    let mut out = Strings::<O>::with_capacity(total, num_bytes.min(runs.bytes.len())).map_err(|error| (error, 0))?;
+    for run in 0..runs.places.len() {
+        append(runs, run, &mut out).map_err(|error| (error, run))?;
+    }
+    let (validity, null_count) = if nullable { nulls(&out.offsets) } else { (None, 0) };
+    let last = runs.places.len().saturating_sub(1);
+    Ok((out.into_buffers().map_err(|error| (error, last))?, validity, null_count))
+}
+
+fn append<O: Offset>(runs: &Runs<'_>, run: usize, out: &mut Strings<O>) -> Checked<()> {
+    let raw = table(runs.tables, runs.places[run], runs.counts[run], 8)?;
+    let (start, end) = (runs.starts[run] as u64, runs.ends[run] as u64);
+    let read = |word: &[u8]| bytemuck::pod_read_unaligned::<u64>(word);
+    let first = read(&raw[..8]);
+    let last = read(&raw[raw.len() - 8..]);
+    let pairs = raw.chunks_exact(8).zip(raw[8..].chunks_exact(8));
+    let ascends = pairs.fold(true, |so_far, (a, b)| so_far & (read(a) <= read(b)));
+    if !ascends || first < start || last > end {
+        return Err(Damaged(format!("offsets of values {first}..{last} do not ascend within bytes {start} to {end}")));
+    }
+    let place = runs.data_places[run] as u64;
+    let from = place.checked_add(first - start).and_then(|at| usize::try_from(at).ok());
+    let found = from.and_then(|from| runs.bytes.get(from..)?.get(..(last - first) as usize));
+    let Some(bytes) = found else {
+        return Err(Damaged(format!("bytes {first} to {last} of the file are not within what was read")));
+    };
+    let base = out.data.len();
+    out.offsets.extend(raw[8..].chunks_exact(8).map(|word| O::wrap(base + (read(word) - first) as usize)));
+    out.data.extend_from_slice(bytes);
+    Ok(())
+}
+
+/// Values without bytes are null: which of them are not, unless all, and how many are.
+fn nulls<O: Offset>(offsets: &[O]) -> (Option<Vec<u8>>, usize) {
+    let is_null = |pair: &[O]| pair[0].position() == pair[1].position();
+    let count = offsets.windows(2).filter(|pair| is_null(pair)).count();
+    if count == 0 {
+        return (None, 0);
+    }
+    let mut bits = vec![0u8; (offsets.len() - 1).div_ceil(8)];
+    for (at, pair) in offsets.windows(2).enumerate() {
+        bits[at / 8] |= u8::from(!is_null(pair)) << (at % 8);
+    }
+    (Some(bits), count)
+}

@@ -1,0 +1,84 @@
+"""One dictionary for all rows of a table of version 0.1 (spec: legacy 0.1, section 7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.errors import SchemaError
+from lance_io.format.v0_1.dictionaries import dictionary_values, stored_dictionary
+from lance_io.levels.lists import items_of, validity, with_items
+
+if TYPE_CHECKING:
+    from lance_io.format.schema import Field
+
+
+class DictionaryGrowth:
+    """The dictionaries of one write, by field id: the values of each come behind those that are there.
+
+    Keys that were written before keep their meaning. The dictionary of a table that rows are appended to is fixed: its
+    fragments refer to it.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[int, pa.Array] = {}
+
+    def with_keys(self, field: Field, array: pa.Array) -> pa.Array:
+        """An array with keys in place of its dictionary arrays, at any depth; null where they are.
+
+        Raises `SchemaError` for values that a table's dictionary does not have, and for more than keys can tell apart.
+        """
+        dtype = array.type
+        if not _has_dictionary(dtype):
+            return array
+        if pa.types.is_dictionary(dtype):
+            return self._keys(field, array)
+        if pa.types.is_struct(dtype):
+            members = [self.with_keys(child, array.field(at)) for at, child in enumerate(field.children)]
+            fields = [dtype.field(at).with_type(member.type) for at, member in enumerate(members)]
+            bitmap = validity(array)
+            return pa.Array.from_buffers(pa.struct(fields), len(array), [bitmap], array.null_count, children=members)
+        items, offsets = items_of(array)
+        return with_items(array, offsets, self.with_keys(field.children[0], items))
+
+    def _keys(self, field: Field, array: pa.DictionaryArray) -> pa.Array:
+        indices = array.indices
+        places = self._places(field, array.dictionary, array.type)
+        return indices if places is None else places.take(indices).cast(array.type.index_type)
+
+    def _places(self, field: Field, values: pa.Array, dtype: pa.DictionaryType) -> pa.Array | None:
+        """Where each value is in the field's dictionary; None where they are its first ones, in this order."""
+        if not len(values):  # of rows that are all null
+            values = pa.nulls(1, dtype.value_type)
+        known = self._values.get(field.id)
+        if known is None:
+            known = values if field.dictionary is None else dictionary_values(field.dictionary)
+            self._values[field.id] = known
+        if known[: len(values)].equals(values):
+            return None
+        if field.dictionary is not None:
+            raise SchemaError(
+                f"Append with different schema: dictionary for `{field.name}` did not match expected dictionary"
+            )
+        is_new = pc.is_null(pc.index_in(values, value_set=known))
+        grown = pa.concat_arrays([known, values.filter(is_new).unique()])
+        capacity = 1 << (dtype.index_type.bit_width - int(pa.types.is_signed_integer(dtype.index_type)))
+        if len(grown) > capacity:
+            raise SchemaError(
+                f"column {field.name!r}: {len(grown)} dictionary values, more than {dtype} can tell apart"
+            )
+        self._values[field.id] = grown
+        return pc.index_in(values, value_set=grown)
+
+    def stored(self, field: Field) -> bytes | None:
+        """The values of a field as `Field.dictionary` has them; None where no row had any."""
+        if field.dictionary is not None:
+            return field.dictionary
+        values = self._values.get(field.id)
+        return None if values is None else stored_dictionary(values)
+
+
+def _has_dictionary(dtype: pa.DataType) -> bool:
+    return pa.types.is_dictionary(dtype) or any(_has_dictionary(dtype.field(at).type) for at in range(dtype.num_fields))

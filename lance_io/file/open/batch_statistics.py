@@ -1,0 +1,132 @@
+"""Statistics of the batches of a file of version 0.1, as bounds for filters (spec: legacy 0.1, section 8).
+
+They are a table with a row for each batch, and a struct for each field, which is called by the id of the field:
+
+    null_count             int64: nulls that were written, which pages cannot tell
+    min_value, max_value   of the type of the field; null where nothing is known
+
+The table is one batch with a page table of its own. All of it lies behind the page table of the file, where nothing is
+large: usually one read brings what there is.
+
+What is not safe is left out: where a batch was given nulls, what its pages hold in their place is in no bounds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.encodings.rounds import fetch, together
+from lance_io.encodings.v0_1.batched_leaf import BatchedLeaf
+from lance_io.encodings.v0_1.field_pages import FieldPages
+from lance_io.errors import FormatError
+from lance_io.file.file_steps import Tail, served_by
+from lance_io.file.open.batched_file import BatchedFile
+from lance_io.file.open.open_file import opened
+from lance_io.filters.zones import ColumnZones
+from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.schema_messages import decode_schema
+from lance_io.format.v0_1.batch_table import decode_page_table, page_table_range
+from lance_io.levels.path import leaf_paths
+from lance_io.limits import MIB
+from lance_io.records import dataclass
+from lance_io.spans import Ranges
+
+if TYPE_CHECKING:
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.file_source import ReadContext
+    from lance_io.file.open.leaf_projection import FileColumns
+    from lance_io.format.schema import Field
+    from lance_io.format.v0_1.batch_table import PageTable
+    from lance_io.levels.path import LeafPath
+    from lance_io.spans import IntArray
+
+READ_AT_ONCE_BYTES_MAX: Final = 1 * MIB  # behind the page table; more is read by what is needed of it
+_MEMBERS: Final = ["null_count", "min_value", "max_value"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchZones:
+    """What is known of the batches of a file.
+
+    row_starts  i64[batches + 1], rows before each
+    columns     bounds by field id, of those that have some
+    """
+
+    row_starts: IntArray
+    columns: dict[int, ColumnZones]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes, about."""
+        return 256 + sum(int(one.least.nbytes + one.greatest.nbytes) for one in self.columns.values())
+
+
+def batch_zones(context: ReadContext, here: FileColumns) -> FileSteps[BatchZones | None]:
+    """Bounds of the columns that are read of a file; None for one of another version, or without statistics.
+
+    Two rounds at most where the file is open already, three with strings; none where they were asked for before.
+    Raises FormatError for statistics that are damaged.
+    """
+    file, tail = yield from opened(context, here.ref, here.columns)
+    if type(file) is not BatchedFile or file.metadata.statistics is None:
+        return None
+    key = (file.identity, "statistics", tuple(here.leaf_ids))
+    known: BatchZones | None = context.cache.get(key)
+    if known is None:
+        try:
+            known = yield from _read(file, here, tail)
+        except REFUSALS as error:
+            raise placed(error, "statistics", file.key) from error.__cause__
+        context.cache.put(key, known, known.nbytes)
+    return known
+
+
+def _read(file: BatchedFile, here: FileColumns, tail: Tail | None) -> FileSteps[BatchZones]:
+    statistics = file.metadata.statistics
+    assert statistics is not None, "looked at before"
+    end, size = file.page_table_at[1], file.size_bytes
+    if (tail is None or tail.start > end) and size - end <= READ_AT_ONCE_BYTES_MAX:
+        fetched = yield Ranges.of((end, size), purpose="metadata", keep=True)
+        tail = Tail(end, fetched.piece(0, size - end))
+    ids = list(statistics.fields)
+    if not ids or min(ids) < 0:
+        raise FormatError(f"{len(ids)} fields in their table")
+    start, end = page_table_range(statistics.page_table_position, 0, max(ids), 1, size)
+    fetched = yield from served_by(tail, fetch(Ranges.of((start, end), purpose="metadata")))
+    table = decode_page_table(bytes(fetched.piece(0, end - start)), 0, max(ids), 1)
+    row_starts = np.array([0, file.metadata.num_batches], dtype=np.int64)
+    by_name = {field.name: field for field in decode_schema(statistics.schema, {}).fields}
+    wanted: dict[int, list[BatchedLeaf]] = {}
+    for leaf_id, path in zip(here.leaf_ids, here.of_leaves.paths, strict=True):
+        found = by_name.get(str(leaf_id))
+        if found is not None and _is_of(found, path.leaf_type):
+            wanted[leaf_id] = [_leaf(top, table, row_starts, size) for top in leaf_paths(found)]
+    steps = [leaf.scan() for leaves in wanted.values() for leaf in leaves]
+    arrays: list[pa.Array] = yield from served_by(tail, together(steps))
+    columns = {
+        leaf_id: _zones(*[one.field(0) for one in arrays[3 * at : 3 * at + 3]]) for at, leaf_id in enumerate(wanted)
+    }
+    return BatchZones(file.metadata.row_starts, columns)
+
+
+def _is_of(field: Field, dtype: pa.DataType) -> bool:
+    """Whether a field of the statistics is as it should be for a column of this type."""
+    types = [child.arrow_type for child in field.children]
+    return [child.name for child in field.children] == _MEMBERS and types == [pa.int64(), dtype, dtype]
+
+
+def _leaf(path: LeafPath, table: PageTable, row_starts: IntArray, file_bytes: int) -> BatchedLeaf:
+    node = path.nodes[-1]
+    if not table.has(node.field.id):
+        raise FormatError(f"no pages of field {node.field.id}")
+    return BatchedLeaf(path, row_starts, [], FieldPages.of(node, table, file_bytes), None, file_bytes)
+
+
+def _zones(null_count: pa.Array, least: pa.Array, greatest: pa.Array) -> ColumnZones:
+    has_none = pc.equal(null_count, pa.array([0], pa.int64())[0])
+    nothing = pa.nulls(len(least), least.type)
+    return ColumnZones(pc.if_else(has_none, least, nothing), pc.if_else(has_none, greatest, nothing))

@@ -1,0 +1,174 @@
+"""An opened file of version 0.1, and how it is opened (spec: legacy 0.1, sections 1 to 4).
+
+    round 1   the end of the file: footer, in most files metadata and page table as well
+    round 2   what of the metadata lies before that
+    round 3   what of the page table does
+
+Such a file knows nothing of types: the table says which fields it has, and what they are. So it is read through a
+table only, and its columns are those of a projection. A leaf has one page, which is all of its batches: what is wanted
+of it is found by arithmetic over the page table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lance_io.encodings.rounds import fetch
+from lance_io.encodings.v0_1.batched_leaf import BatchedLeaf
+from lance_io.encodings.v0_1.field_pages import FieldPages
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.file.file_steps import Tail, served_by
+from lance_io.file.open.column_pages import Column, OnePage, where
+from lance_io.file.open.projected_pages import FileView
+from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.v0_1.batch_table import (
+    BATCH_FOOTER_BYTES,
+    block_at,
+    decode_metadata,
+    decode_page_table,
+    metadata_position,
+    page_table_range,
+)
+from lance_io.format.version import V0_1
+from lance_io.levels.path import NodeKind
+from lance_io.spans import Ranges
+
+if TYPE_CHECKING:
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.file_source import FileRef
+    from lance_io.file.open.leaf_projection import FileColumns
+    from lance_io.format.v0_1.batch_table import BatchMetadata, PageTable
+    from lance_io.levels.path import LeafPath
+    from lance_io.spans import IntArray
+
+VIEWS_MAX: Final = 8  # projections of one file that are remembered
+VIEW_BYTES_PER_ENTRY: Final = 64  # memory that the views of a file take, for each entry of its page table, about
+
+
+class BatchedFile:
+    """A data file of version 0.1 whose end has been read; see `TableFile` for what all have.
+
+    metadata       batches, and where statistics are
+    page_table_at  where the page table begins and ends
+    """
+
+    def __init__(
+        self,
+        identity: tuple[str, str, int],
+        ids: tuple[int, int],
+        metadata: BatchMetadata,
+        table: PageTable,
+        page_table_at: tuple[int, int],
+    ) -> None:
+        self.version = V0_1
+        self.identity = identity
+        self.key = identity[1]
+        self.size_bytes = identity[2]
+        self.num_rows = metadata.num_rows
+        self.metadata = metadata
+        self.page_table_at = page_table_at
+        self._ids = ids
+        self._table = table
+        self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes, about."""
+        return 4096 + VIEW_BYTES_PER_ENTRY * (self._table.positions.size + len(self.metadata.row_starts))
+
+    def missing(self, columns: list[int]) -> list[int]:
+        """None: the page table is here."""
+        return []
+
+    def view(self, here: FileColumns) -> FileView:
+        """The columns of a projection. Raises FormatError and UnsupportedError that name column and batch."""
+        view = self._views.get(id(here))
+        if view is None:
+            if ids_of(here.ref) != self._ids:
+                text = f"the table names fields {ids_of(here.ref)}, another version of it {self._ids}"
+                raise FormatError(text, path=self.key)
+            view = FileView(here, self._columns(here))
+            if len(self._views) >= VIEWS_MAX:
+                self._views.clear()
+            self._views[id(here)] = view
+        return view
+
+    def _columns(self, here: FileColumns) -> list[Column]:
+        known: dict[int, FieldPages] = {}
+        chains = [
+            self._chain(path, column, known) for path, column in zip(here.of_leaves.paths, here.columns, strict=True)
+        ]
+        row_starts = np.array([0, self.num_rows], dtype=np.int64)
+        found = []
+        for path, column, (lists, leaf) in zip(here.of_leaves.paths, here.columns, chains, strict=True):
+            before = self._ends_before(column, known) if leaf.kind == "binary" else None
+            try:
+                pages = BatchedLeaf(path, self.metadata.row_starts, lists, leaf, before, self.size_bytes)
+            except FormatError as error:
+                raise placed(error, where(column, path), self.key) from None
+            found.append(Column(self.identity, column, path, row_starts, OnePage(pages, int(pages.batch_bytes.sum()))))
+        return found
+
+    def _chain(self, path: LeafPath, column: int, known: dict[int, FieldPages]) -> tuple[list[FieldPages], FieldPages]:
+        """The pages of the lists around a leaf, and its own."""
+        chain = []
+        try:
+            for node in path.nodes:
+                if node.kind is NodeKind.STRUCT:
+                    continue
+                field_id = node.field.id
+                if not self._table.has(field_id):
+                    raise FormatError(f"no pages of field {field_id}, the file has {self._ids[0]} to {self._ids[1]}")
+                if field_id not in known:
+                    known[field_id] = FieldPages.of(node, self._table, self.size_bytes)
+                chain.append(known[field_id])
+        except REFUSALS as error:
+            raise placed(error, where(column, path), self.key) from error.__cause__
+        return chain[:-1], chain[-1]
+
+    def _ends_before(self, field_id: int, known: dict[int, FieldPages]) -> IntArray | None:
+        """Where the pages end that writers put in front of those of a field; None where their sizes are not known."""
+        row = field_id - self._table.first_id
+        has_pages = np.flatnonzero(self._table.positions.any(axis=1) | self._table.lengths.any(axis=1))
+        at = int(has_pages.searchsorted(row))
+        if at > 0:
+            pages = known.get(int(has_pages[at - 1]) + self._table.first_id)
+            return None if pages is None else pages.ends
+        last = known.get(int(has_pages[-1]) + self._table.first_id) if len(has_pages) else None
+        return None if last is None else np.append(0, last.ends)[:-1]
+
+
+def ids_of(ref: FileRef) -> tuple[int, int]:
+    """The smallest and the largest field id of a file. Raises `UnsupportedError` where the table does not say."""
+    ids = [each for each in ref.field_ids if each >= 0]
+    if not ids:
+        raise UnsupportedError(
+            "data files of version 0.1 (v1 metadata) are read as parts of their table, not by themselves", path=ref.key
+        )
+    return min(ids), max(ids)
+
+
+def open_batched(identity: tuple[str, str, int], ref: FileRef, tail: Tail) -> FileSteps[tuple[BatchedFile, Tail]]:
+    """Open a file whose footer is of version 0.1.
+
+    tail  the end of the file, the footer at least
+    Raises `FormatError` and `UnsupportedError`.
+    """
+    ids, file_bytes = ids_of(ref), identity[2]
+    position = metadata_position(tail.buffer, file_bytes)
+    if position < tail.start:
+        tail = yield from _extended(tail, position)
+    content = memoryview(tail.buffer)[position - tail.start : len(tail.buffer) - BATCH_FOOTER_BYTES]
+    metadata = decode_metadata(block_at(content, 0, "metadata"))
+    start, end = page_table_range(metadata.page_table_at, *ids, metadata.num_batches, file_bytes)
+    fetched = yield from served_by(tail, fetch(Ranges.of((start, end), purpose="metadata")))
+    table = decode_page_table(bytes(fetched.piece(0, end - start)), *ids, metadata.num_batches)
+    return BatchedFile(identity, ids, metadata, table, (start, end)), tail
+
+
+def _extended(tail: Tail, start: int) -> FileSteps[Tail]:
+    """The tail from an earlier start, reading only what is missing."""
+    fetched = yield Ranges.of((start, tail.start), purpose="metadata")
+    return Tail(start, b"".join((fetched.piece(0, tail.start - start), memoryview(tail.buffer))))

@@ -1,0 +1,240 @@
+"""Rows to the bytes of one data file of version 0.1, without any I/O (spec: legacy 0.1, section 9).
+
+Rows wait until there are enough for a batch; of each batch the page of every field is written, one behind the other, in
+the order of the schema. What is held is rows of less than a batch, and for each page its place, and its bounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.encodings.v0_1.dictionary_growth import DictionaryGrowth
+from lance_io.encodings.v0_1.write_batches import Node, flattened, lost_nulls
+from lance_io.encodings.v0_1.write_statistics import ColumnStatistics, has_statistics
+from lance_io.errors import SchemaError, UsageError
+from lance_io.file.write.file_bytes import WrittenFile
+from lance_io.file.write.uploads import GatheredWrites
+from lance_io.file.write.write_plan import file_plan
+from lance_io.format.schema import Field, Schema
+from lance_io.format.v0_1.batch_end import encode_end, encode_page_table, statistics_schema
+from lance_io.format.version import V0_1
+from lance_io.levels.portable import copied
+from lance_io.limits import KIB
+from lance_io.plans.cpu_requests import Compute
+from lance_io.table.transaction.draft import WRITER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance_io.file.write.uploads import Sink
+    from lance_io.plans.plan import Plan
+    from lance_io.spans import IntArray
+
+ROWS_PER_BATCH: Final = 1024  # pylance's default
+WRITTEN_AT_ONCE_BYTES: Final = 1024 * KIB  # pages share a write
+ROWS_MAX: Final = (1 << 31) - 1  # of a file: batches are counted in 32 bits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchOptions:
+    """What the files of one write share.
+
+    group_rows       rows of a batch
+    allow_null_loss  whether nulls that the format cannot hold may be written as something else
+    dictionaries     of all rows
+    lost             names of fields of which such nulls were written, in order
+    """
+
+    group_rows: int = ROWS_PER_BATCH
+    allow_null_loss: bool = True
+    dictionaries: DictionaryGrowth = dataclasses.field(default_factory=DictionaryGrowth)
+    lost: dict[str, None] = dataclasses.field(default_factory=dict)
+
+
+class BatchedFileWriter:
+    """The plans that write one data file of version 0.1; see `FileWriter`, which has the same methods."""
+
+    def __init__(
+        self,
+        path: str,
+        schema: Schema,
+        sink: Sink,
+        options: BatchOptions,
+    ) -> None:
+        self.path = path
+        self.schema = schema
+        self.version = V0_1
+        self.num_rows = 0
+        self.size_bytes = 0
+        self._plan = file_plan(schema, V0_1)
+        self._options = options
+        self._group_rows = options.group_rows
+        self._dictionaries = options.dictionaries
+        self._metadata = dict(schema.metadata)
+        self._writes = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
+        self._waiting: list[list[pa.Array]] = []
+        self._waiting_rows = 0
+        self._row_starts = [0]
+        self._places: list[tuple[int, int, int, int]] = []
+        outside = (each for field in schema.fields for each in _outside_lists(field) if has_statistics(each))
+        self._statistics = {each.id: ColumnStatistics(each) for each in sorted(outside, key=lambda one: one.id)}
+
+    @property
+    def held_bytes(self) -> int:
+        """Of rows that wait for a batch."""
+        return sum(array.nbytes for arrays in self._waiting for array in arrays)
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    def ingested(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """As `FileWriter.ingested`; raises `SchemaError` also for nulls that would be lost, unless they may be."""
+        arrays = [ingest(batch.column(index)) for index, ingest in self._plan.ingesters(batch.schema)]
+        pairs = zip(self.schema.fields, arrays, strict=True)
+        lost = dict.fromkeys(name for field, array in pairs for name in lost_nulls(field, array))
+        if lost and not self._options.allow_null_loss:
+            raise SchemaError(
+                f"files of version 0.1 cannot hold the nulls of {', '.join(lost)} (allow_null_loss=False)"
+            )
+        self._options.lost.update(lost)
+        fields = self.schema.fields
+        return [self._dictionaries.with_keys(field, array) for field, array in zip(fields, arrays, strict=True)]
+
+    def add(self, arrays: list[pa.Array], num_rows: int, *, held: bool = False) -> Plan[None]:
+        """Append the rows of `ingested` arrays; `held` as in `FileWriter.add`."""
+        if not num_rows:
+            return
+        self.num_rows += num_rows
+        if self.num_rows > ROWS_MAX:
+            raise UsageError(f"more than {ROWS_MAX} rows in a file of version 0.1; set max_rows_per_file")
+        self._waiting.append(arrays)
+        self._waiting_rows += num_rows
+        whole = self._waiting_rows - self._waiting_rows % self._group_rows
+        if whole:
+            block = self._block()
+            yield from self._write([array.slice(0, whole) for array in block])
+            self._waiting_rows -= whole
+            rest = [array.slice(whole) for array in block]
+            self._waiting = [rest if held else [copied(array) for array in rest]] if self._waiting_rows else []
+        elif not held:
+            self._waiting[-1] = [copied(array) for array in arrays]
+        yield from self._writes.flush()
+
+    def _block(self) -> list[pa.Array]:
+        """All rows that wait, in one array per field."""
+        if len(self._waiting) == 1:
+            return self._waiting[0]
+        return [pa.concat_arrays(list(arrays)) for arrays in zip(*self._waiting, strict=True)]
+
+    def _write(self, arrays: list[pa.Array]) -> Plan[None]:
+        """Write batches of these rows, of which the last may have fewer than others."""
+        num_bytes = sum([array.nbytes for array in arrays])
+        roots: list[list[Node]] = yield Compute(partial(self._flattened, arrays), lambda: num_bytes)
+        num_rows = len(arrays[0])
+        starts = np.arange(0, num_rows, self._group_rows, dtype=np.int64)
+        ends = np.append(starts[1:], num_rows)
+        yield Compute(partial(self._add_statistics, roots, starts, ends), lambda: num_bytes)
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            yield from self._writes.add(list(self._batch(roots, start, end)))
+
+    def _flattened(self, arrays: list[pa.Array]) -> list[list[Node]]:
+        pairs = zip(self.schema.fields, arrays, strict=True)
+        return [flattened(field, array, array) for field, array in pairs]
+
+    def _add_statistics(self, roots: list[list[Node]], starts: IntArray, ends: IntArray) -> None:
+        for node in chain.from_iterable(roots):
+            statistics = self._statistics.get(node.field_id)
+            if statistics is not None and node.array is not None:
+                statistics.add(node.array, starts, ends)
+
+    def _batch(self, roots: list[list[Node]], start: int, end: int) -> Iterator[Any]:
+        number = len(self._row_starts) - 1
+        for node in chain.from_iterable(roots):
+            for buffers, (field_id, position, length) in node.pages(start, end, self.size_bytes):
+                self._places.append((field_id, number, position, length))
+                for buffer in buffers:
+                    self.size_bytes += buffer.nbytes
+                    yield buffer
+        self._row_starts.append(self._row_starts[-1] + end - start)
+
+    # -- the rest of the file -----------------------------------------------------------------------------------------
+
+    def finish(self) -> Plan[WrittenFile]:
+        """Write what waits, and the end of the file. The file is whole then."""
+        if self._waiting:
+            yield from self._write(self._block())
+            self._waiting, self._waiting_rows = [], 0
+        ids = sorted(field.id for field in self.schema.walk())
+        num_batches = len(self._row_starts) - 1
+        table_at = self.size_bytes
+        yield from self._add(encode_page_table(self._places, ids[0], ids[-1], num_batches))
+        statistics = None
+        if self._statistics:
+            described = statistics_schema([one.field for one in self._statistics.values()])
+            statistics = described, (yield from self._write_statistics(described))
+        schema = with_dictionaries(self.schema, self._dictionaries)
+        starts = np.array(self._row_starts, dtype=np.int64)
+        for part in encode_end(schema, self._metadata, starts, table_at, statistics, self.size_bytes, WRITER):
+            yield from self._add(part)
+        yield from self._writes.flush()
+        return WrittenFile(self.path, self.num_rows, self.size_bytes, tuple(ids), (), V0_1, ())
+
+    def _write_statistics(self, described: Schema) -> Plan[int]:
+        """Write the statistics; gives where their page table is."""
+        places: list[tuple[int, int, int, int]] = []
+        for top, statistics in zip(described.fields, self._statistics.values(), strict=True):
+            counts = np.array(statistics.null_counts, "<i8")
+            values = [counts.tobytes(), statistics.least, statistics.greatest]
+            for field, of_field in zip(top.children, values, strict=True):
+                content, at = _values_page(field, of_field, self.size_bytes)
+                places.append((field.id, 0, at, len(counts)))
+                yield from self._add(content)
+        table_at = self.size_bytes
+        yield from self._add(encode_page_table(places, 0, 4 * len(described) - 1, 1))
+        return table_at
+
+    def _add(self, content: bytes) -> Plan[None]:
+        self.size_bytes += len(content)
+        yield from self._writes.add([content])
+
+
+def _values_page(field: Field, values: Any, position: int) -> tuple[bytes, int]:
+    """A page of statistics: its bytes, and the position that the page table has of it."""
+    if isinstance(values, bytes):
+        return values, position
+    if field.logical_type == "bool":
+        return np.packbits(np.array(values, dtype=bool), bitorder="little").tobytes(), position
+    if field.logical_type in ("string", "large_string", "binary", "large_binary"):
+        texts = [one or b"" for one in values]
+        data = b"".join(texts)
+        table = position + np.cumsum([0, *map(len, texts)], dtype="<i8")
+        return data + table.tobytes(), position + len(data)
+    return b"".join(values), position
+
+
+def _outside_lists(field: Field) -> Iterator[Field]:
+    """The leaves below a field that are not inside a list."""
+    if field.logical_type == "struct":
+        for child in field.children:
+            yield from _outside_lists(child)
+    elif field.has_column:
+        yield field
+
+
+def with_dictionaries(schema: Schema, dictionaries: DictionaryGrowth) -> Schema:
+    """A schema whose dictionary fields have their values; those of which no row had one, an empty one."""
+    return Schema(tuple(_with_dictionary(field, dictionaries) for field in schema.fields), schema.metadata)
+
+
+def _with_dictionary(field: Field, dictionaries: DictionaryGrowth) -> Field:
+    if field.logical_type.startswith("dict:"):
+        return replace(field, dictionary=dictionaries.stored(field))
+    children = tuple(_with_dictionary(child, dictionaries) for child in field.children)
+    is_same = all(new is old for new, old in zip(children, field.children, strict=True))
+    return field if is_same else replace(field, children=children)
