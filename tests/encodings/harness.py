@@ -9,9 +9,8 @@ from lance.file import LanceFileReader as PeerReader
 from lance.file import LanceFileWriter
 
 from lance_io.file.file_requests import read_file_sync
-from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
-from lance_io.file.open.open_file import opened
+from lance_io.file.open.open_file import opened_alone
 from lance_io.file.table_reader import TableReader
 from lance_io.io.cache import SearchCache
 from lance_io.plans.plan import drive_sync
@@ -43,9 +42,7 @@ class Opened:
         self.context = ReadContext(location.store, SearchCache(cache_bytes))
         size = path.stat().st_size
         first = FileRef(location.path, size, (), ())
-        file, _ = read_file_sync(opened(self.context, first, []), self.context, location.path)
-        assert isinstance(file, OpenedFile)
-        self.file = file
+        file = self.file = read_file_sync(opened_alone(self.context, first), self.context, location.path)
         leaves = tuple(leaf.leaf.id for leaf in file.paths)
         ref = FileRef(location.path, size, leaves, tuple(range(len(leaves))))
         self.source = FragmentSource(file.num_rows, (ref,))

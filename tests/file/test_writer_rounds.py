@@ -15,9 +15,8 @@ import pytest
 
 from lance_io import runtime
 from lance_io.file.file_requests import read_file_sync
-from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
-from lance_io.file.open.open_file import opened
+from lance_io.file.open.open_file import opened_alone
 from lance_io.file.table_reader import TableReader
 from lance_io.file.write.writers import FileWriting
 from lance_io.format.schema_arrow import schema_from_arrow
@@ -63,8 +62,7 @@ class Written:
         """From the descriptor to the end."""
         ref = FileRef(KEY, self.size_bytes, (), ())
         context = ReadContext(self.store, SearchCache(1 << 28))
-        file, _ = read_file_sync(opened(context, ref, []), context, KEY)
-        assert isinstance(file, OpenedFile)
+        file = read_file_sync(opened_alone(context, ref), context, KEY)
         return self.size_bytes - int(file.global_buffers.positions[0])
 
 

@@ -67,7 +67,10 @@ def test_a_cut_data_file_is_refused_at_every_length(specimens: Path, tmp_path: P
             LanceFileReader(path)
 
 
-@pytest.mark.parametrize("table", ["few-2.1", "few-2.0", "many-2.2", "stable-2.2", "ours-few-2.2", "ours-many-2.1"])
+@pytest.mark.parametrize(
+    "table",
+    ["few-2.1", "few-2.0", "many-2.2", "stable-2.2", "ours-few-2.2", "ours-many-2.1", "batched", "ours-batched"],
+)
 @pytest.mark.parametrize("part", ["_versions/*.manifest", "_deletions/*", "data/*"])
 def test_cut_files_of_a_table_never_give_other_rows(specimens: Path, tmp_path: Path, table: str, part: str) -> None:
     whole = specimens / "tables" / f"{table}.lance"

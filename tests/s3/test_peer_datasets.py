@@ -1,4 +1,4 @@
-"""Every table of the shared collection with files of version 2.1 or 2.2, copied to S3, against its recorded content.
+"""Every table of the shared collection with files of 0.1, 2.1 or 2.2, copied to S3, against its recorded content.
 
 The collection's own checker runs with a stand-in for the module under test that opens the copies: plainly, or through
 `AsyncDataset` for what that offers.
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from tests.servers import S3Server
 
 PEER = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets"
-CASES = sorted(path.name for version in ("2.0", "2.1", "2.2") for path in (PEER / "generated").glob(f"*@{version}"))
+CASES = sorted(
+    path.name for version in ("0.1", "2.0", "2.1", "2.2") for path in (PEER / "generated").glob(f"*@{version}")
+)
 TABLES = [case for case in CASES if not case.startswith("loose_file")]
 FILES = [case for case in CASES if case.startswith("loose_file")]
 

@@ -141,7 +141,7 @@ class BatchedLeaf:
 
     def _batches_of(self, rows: IntArray) -> IntArray:
         found: IntArray = self.row_starts.searchsorted(rows, side="right") - 1
-        return found.clip(0, len(self.row_starts) - 2)
+        return found
 
     # -- runs to arrays ----------------------------------------------------------------------------------------------
 

@@ -19,13 +19,13 @@ from lance_io._kernels import DamagedError
 from lance_io.encodings.api import RowSelection
 from lance_io.encodings.cuts import cut_page
 from lance_io.encodings.rounds import fetch, together
-from lance_io.encodings.v0_1.batched_leaf import BatchedLeaf
 from lance_io.encodings.v2_0.lists import ListPage
 from lance_io.encodings.v2_0.page import ArrayPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_whole, whole_ranges
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_steps import served_by
+from lance_io.file.open.batched_file import BatchedFile
 from lance_io.format.error_context import REFUSALS, placed
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int) -> boo
     """
     if piece.file is not first.file:
         return False
-    if type(piece.page) is BatchedLeaf and piece.row_start == first.row_start:  # pages of all columns alternate there
+    if type(piece.file) is BatchedFile and piece.row_start == first.row_start:  # pages of all columns alternate there
         bytes_max = limits.SCAN_PIECE_BYTES
     if num_bytes + piece.num_bytes > bytes_max:
         return False
