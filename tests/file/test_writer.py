@@ -358,7 +358,7 @@ def test_a_failing_encoder_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
     writer = LanceFileWriter(tmp_path / "one.lance", SCHEMA)
     writer.write_batch(batch(0, 100))
-    monkeypatch.setattr("lance_io.file.write.file_bytes.encode_pages", failing)
+    monkeypatch.setattr("lance_io.file.write.leaf_queues.encode_pages", failing)
     with pytest.raises(Boom):
         writer.close()
     assert calls and leftovers(tmp_path) == []
