@@ -203,6 +203,7 @@ class Draft:
         for offset in ("index_section", "transaction_section", "transaction_section_before_v14"):
             message.ClearField(offset)
         self._set_flags(covered=covered)
+        _check_dictionaries(message)
         return NextVersion(message, section, self.transaction, self._extended)
 
     def _settle_indices(self) -> tuple[bytes | None, bool]:
@@ -275,6 +276,18 @@ class Draft:
 
 def _check_writable(manifest: Manifest) -> None:
     check_writer_flags(manifest.reader_flags, manifest.writer_flags)
+
+
+def _check_dictionaries(message: table_pb2.Manifest) -> None:
+    """Raise `OperationError` for rows of version 0.1 with a dictionary whose values nobody gave."""
+    if message.data_format.version != V0_1.name or not message.fragments:
+        return
+    for field in message.fields:
+        if field.logical_type.startswith("dict:") and not field.dictionary.values:
+            raise OperationError(
+                f"v1 dictionary field '{field.name}' is missing dictionary metadata: its values go with the "
+                "manifest, and come from whoever writes all rows in one write"
+            )
 
 
 def _next_fragment_id(manifest: Manifest | None) -> int:

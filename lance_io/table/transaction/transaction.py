@@ -73,7 +73,7 @@ class Transaction:
     @cached_property
     def data(self) -> bytes:
         """The bytes that are stored."""
-        return self.encoded.SerializeToString(deterministic=True)
+        return _without_values(self.encoded).SerializeToString(deterministic=True)
 
     def changed(self, operation: Operation, read_version: int) -> Transaction:
         """The same transaction, rebased: what its message had and we do not know survives."""
@@ -110,6 +110,19 @@ def encode_transaction(transaction: Transaction) -> transaction_pb2.Transaction:
         message.transaction_properties.update(transaction.properties)
     encode_operation(transaction.operation, message)
     return message
+
+
+def _without_values(message: transaction_pb2.Transaction) -> transaction_pb2.Transaction:
+    """The message without the values of dictionaries, which only manifest files hold (spec: legacy 0.1, section 7)."""
+    name = message.WhichOneof("operation")
+    if name is None or not any(one.dictionary.values for one in getattr(getattr(message, name), "schema", ())):
+        return message
+    copy = transaction_pb2.Transaction()
+    copy.CopyFrom(message)
+    for one in getattr(copy, name).schema:
+        if one.HasField("dictionary"):
+            one.dictionary.ClearField("values")
+    return copy
 
 
 def _checked_uuid(text: str) -> str:

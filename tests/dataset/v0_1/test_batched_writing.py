@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from itertools import pairwise
 from pathlib import Path
@@ -205,3 +206,38 @@ def test_what_cannot_be_stored(words: str, tmp_path: Path) -> None:
 def test_files_by_themselves_are_not_written(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="belong to a table"):
         lance_io.file.LanceFileWriter(tmp_path / "f.lance", pa.schema([("i", pa.int64())]), version="legacy")
+
+
+def test_values_of_dictionaries_are_in_manifests_only(tmp_path: Path) -> None:
+    words = ["some value of a dictionary", "another one"]
+    rows = pa.table({"d": pa.array(words).dictionary_encode()})
+    table = write(rows, tmp_path / "t")
+    table.update_config({"key": "value"})
+    found = {}
+    for path in (tmp_path / "t").rglob("*"):
+        if path.is_file():
+            count = path.read_bytes().count(words[0].encode())
+            found[path.suffix] = found.get(path.suffix, 0) + count
+    assert found == {".lance": 1, ".manifest": 2, ".txn": 0, ".json": 0}
+    assert pickle.loads(pickle.dumps(table)).to_table()["d"].to_pylist() == words
+
+
+def test_fragments_without_the_values_of_their_dictionary_are_refused(tmp_path: Path) -> None:
+    rows = pa.table({"d": pa.array(["a", "b"]).dictionary_encode()})
+    fragments = lance_io.fragment.write_fragments(rows, str(tmp_path / "t"), mode="overwrite", **LEGACY)
+    operation = lance_io.LanceOperation.Overwrite(rows.schema, fragments)
+    with pytest.raises(OperationError, match="missing dictionary metadata"):
+        lance_io.LanceDataset.commit(str(tmp_path / "t"), operation)
+
+
+def test_fragments_without_dictionaries_are_committed(tmp_path: Path) -> None:
+    rows, uri = pa.table({"i": range(10), "s": [{"x": str(i)} for i in range(10)]}), str(tmp_path / "t")
+    fragments = lance_io.fragment.write_fragments(rows, uri, mode="overwrite", **LEGACY)
+    lance_io.LanceDataset.commit(uri, lance_io.LanceOperation.Overwrite(rows.schema, fragments))
+    more = lance_io.fragment.write_fragments(rows, uri)
+    lance_io.LanceDataset.commit(uri, lance_io.LanceOperation.Append(more), read_version=1)
+    assert (
+        lance.dataset(uri).to_table().to_pylist()
+        == lance_io.dataset(uri).to_table().to_pylist()
+        == rows.to_pylist() * 2
+    )
