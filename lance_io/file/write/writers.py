@@ -48,6 +48,7 @@ class FileWriting:
     """A data file being written, as plans; one of them at a time.
 
     durability  of the file; None is the store's
+    blob_table  the folder of the table, if that manages its blobs
     Everything else is as for `FileWriter`.
     """
 
@@ -62,8 +63,9 @@ class FileWriting:
         cache_bytes: int | None = None,
         blob_references: bool = True,
         durability: Durability | None = None,
+        blob_table: Location | None = None,
     ) -> None:
-        self._uploads = uploads = FileUploads(store, key, durability=durability)
+        self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
         self.writer = FileWriter(
             key,
             schema,
@@ -72,6 +74,7 @@ class FileWriting:
             page_bytes=page_bytes,
             cache_bytes=cache_bytes,
             blob_references=blob_references,
+            blobs_managed=blob_table is not None,
         )
         self._over: str | None = None  # why nothing can be written any more
         self._written: WrittenFile | None = None
