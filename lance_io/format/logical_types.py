@@ -133,7 +133,9 @@ def logical_type(arrow: pa.DataType) -> str:
         return "map"
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         name = "list" if pa.types.is_list(arrow) else "large_list"
-        return f"{name}.struct" if pa.types.is_struct(arrow.value_type) else name
+        item = arrow.value_type
+        stored = item.storage_type if isinstance(item, pa.BaseExtensionType) else item
+        return f"{name}.struct" if pa.types.is_struct(stored) else name
     if pa.types.is_fixed_size_list(arrow):
         return f"fixed_size_list:{_item_name(arrow.value_field)}:{arrow.list_size}"
     return _parametric_name(arrow)

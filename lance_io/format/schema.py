@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 BLOB_KEY: Final = "lance-encoding:blob"
 PACKED_KEYS: Final = ("lance-encoding:packed", "packed")
 PACKED_MARKS: Final = frozenset({b"true", b"1", b"yes", b"on", b"y"})  # in any case; pylance writes for all of them
+BLOB_FOLDER: Final = "_blobs"  # of a table that manages its blobs; their paths begin with it
 BLOB_V2_EXTENSION: Final = "lance.blob.v2"
 _EXTENSION_NAME: Final = EXTENSION_NAME.decode()
 

@@ -127,6 +127,7 @@ class Manifest(_message.Message):
     """still read, no longer written"""
     transaction_section: _builtins.int
     max_allocated_field_id: _builtins.int
+    """present, 0 included: ids are not given out again"""
     max_clustering_id: _builtins.int
     @_builtins.property
     def fields(self) -> _containers.RepeatedCompositeFieldContainer[_file_pb2.Field]: ...
@@ -177,13 +178,13 @@ class Manifest(_message.Message):
         transaction_section_before_v14: _builtins.int | None = ...,
         fragment_tree: Global___FragmentTree | None = ...,
         transaction_section: _builtins.int | None = ...,
-        max_allocated_field_id: _builtins.int = ...,
+        max_allocated_field_id: _builtins.int | None = ...,
         clustering: _abc.Iterable[Global___Clustering] | None = ...,
         max_clustering_id: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_fragment_tree", b"_fragment_tree", "_index_section", b"_index_section", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_before_v14", b"_transaction_section_before_v14", "branch", b"branch", "data_format", b"data_format", "fragment_tree", b"fragment_tree", "index_section", b"index_section", "max_fragment_id", b"max_fragment_id", "timestamp", b"timestamp", "transaction_section", b"transaction_section", "transaction_section_before_v14", b"transaction_section_before_v14", "writer_version", b"writer_version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_fragment_tree", b"_fragment_tree", "_index_section", b"_index_section", "_max_allocated_field_id", b"_max_allocated_field_id", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_before_v14", b"_transaction_section_before_v14", "branch", b"branch", "data_format", b"data_format", "fragment_tree", b"fragment_tree", "index_section", b"index_section", "max_allocated_field_id", b"max_allocated_field_id", "max_fragment_id", b"max_fragment_id", "timestamp", b"timestamp", "transaction_section", b"transaction_section", "transaction_section_before_v14", b"transaction_section_before_v14", "writer_version", b"writer_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_fragment_tree", b"_fragment_tree", "_index_section", b"_index_section", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_before_v14", b"_transaction_section_before_v14", "base_paths", b"base_paths", "branch", b"branch", "clustering", b"clustering", "config", b"config", "data_format", b"data_format", "fields", b"fields", "fragment_tree", b"fragment_tree", "fragments", b"fragments", "index_section", b"index_section", "max_allocated_field_id", b"max_allocated_field_id", "max_clustering_id", b"max_clustering_id", "max_fragment_id", b"max_fragment_id", "next_row_id", b"next_row_id", "reader_feature_flags", b"reader_feature_flags", "schema_metadata", b"schema_metadata", "table_metadata", b"table_metadata", "tag", b"tag", "timestamp", b"timestamp", "transaction_file", b"transaction_file", "transaction_section", b"transaction_section", "transaction_section_before_v14", b"transaction_section_before_v14", "version", b"version", "version_aux_data", b"version_aux_data", "writer_feature_flags", b"writer_feature_flags", "writer_version", b"writer_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_fragment_tree", b"_fragment_tree", "_index_section", b"_index_section", "_max_allocated_field_id", b"_max_allocated_field_id", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_before_v14", b"_transaction_section_before_v14", "base_paths", b"base_paths", "branch", b"branch", "clustering", b"clustering", "config", b"config", "data_format", b"data_format", "fields", b"fields", "fragment_tree", b"fragment_tree", "fragments", b"fragments", "index_section", b"index_section", "max_allocated_field_id", b"max_allocated_field_id", "max_clustering_id", b"max_clustering_id", "max_fragment_id", b"max_fragment_id", "next_row_id", b"next_row_id", "reader_feature_flags", b"reader_feature_flags", "schema_metadata", b"schema_metadata", "table_metadata", b"table_metadata", "tag", b"tag", "timestamp", b"timestamp", "transaction_file", b"transaction_file", "transaction_section", b"transaction_section", "transaction_section_before_v14", b"transaction_section_before_v14", "version", b"version", "version_aux_data", b"version_aux_data", "writer_feature_flags", b"writer_feature_flags", "writer_version", b"writer_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__branch: _TypeAlias = _typing.Literal["branch"]  # noqa: Y015
     _WhichOneofArgType__branch: _TypeAlias = _typing.Literal["_branch", b"_branch"]  # noqa: Y015
@@ -191,6 +192,8 @@ class Manifest(_message.Message):
     _WhichOneofArgType__fragment_tree: _TypeAlias = _typing.Literal["_fragment_tree", b"_fragment_tree"]  # noqa: Y015
     _WhichOneofReturnType__index_section: _TypeAlias = _typing.Literal["index_section"]  # noqa: Y015
     _WhichOneofArgType__index_section: _TypeAlias = _typing.Literal["_index_section", b"_index_section"]  # noqa: Y015
+    _WhichOneofReturnType__max_allocated_field_id: _TypeAlias = _typing.Literal["max_allocated_field_id"]  # noqa: Y015
+    _WhichOneofArgType__max_allocated_field_id: _TypeAlias = _typing.Literal["_max_allocated_field_id", b"_max_allocated_field_id"]  # noqa: Y015
     _WhichOneofReturnType__max_fragment_id: _TypeAlias = _typing.Literal["max_fragment_id"]  # noqa: Y015
     _WhichOneofArgType__max_fragment_id: _TypeAlias = _typing.Literal["_max_fragment_id", b"_max_fragment_id"]  # noqa: Y015
     _WhichOneofReturnType__transaction_section: _TypeAlias = _typing.Literal["transaction_section"]  # noqa: Y015
@@ -203,6 +206,8 @@ class Manifest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fragment_tree) -> _WhichOneofReturnType__fragment_tree | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__index_section) -> _WhichOneofReturnType__index_section | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_allocated_field_id) -> _WhichOneofReturnType__max_allocated_field_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_fragment_id) -> _WhichOneofReturnType__max_fragment_id | None: ...
     @_typing.overload

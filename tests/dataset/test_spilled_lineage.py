@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.errors import FormatError, UnsupportedError
+from lance_io.dataset.version.lance_schema import LanceSchema
+from lance_io.errors import FormatError
 from lance_io.file import LanceFileReader
+from lance_io.table.transaction.lineage import SPILLED
 from tests.fuzz.test_found import change_manifest
+from tests.interop.test_feature_flags import newest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from lance_io.proto import table_pb2
@@ -52,8 +58,67 @@ def test_lineage_in_data_files_is_read(tmp_path: Path, version: str) -> None:
         ids = [2999, 0, 1234, 5]
         assert ours._take_rows(ids, columns=["i"]).equals(theirs._take_rows(ids, columns=["i"]))
         assert ours.schema == theirs.schema and ours.to_table(columns=["i"]).column_names == ["i"]
-        with pytest.raises(UnsupportedError, match="2048"):
-            ours.delete("i = 1")
+
+
+def project(library: Any, uri: str) -> None:
+    if library is lance:
+        lance.dataset(uri).drop_columns(["i"])
+        return
+    table = lance_io.dataset(uri)
+    schema = table.lance_schema._schema
+    operation = lance_io.LanceOperation.Project(LanceSchema(replace(schema, fields=schema.fields[1:])))
+    lance_io.LanceDataset.commit(uri, operation, read_version=table.version)
+
+
+NEW = pa.table([pa.array([7000, 7001])], names=["i"])
+CHANGES: dict[str, Callable[[Any, str], Any]] = {
+    "append": lambda library, uri: library.write_dataset(NEW, uri, mode="append"),
+    "delete": lambda library, uri: library.dataset(uri).delete("i % 7 = 3"),
+    "delete all of them": lambda library, uri: library.dataset(uri).delete("i < 5000"),
+    "config": lambda library, uri: library.dataset(uri).update_config({"lance.row_lineage.spill": None}),
+    "overwrite": lambda library, uri: library.write_dataset(NEW, uri, mode="overwrite"),
+    "project": project,
+    "restore": lambda library, uri: library.dataset(uri, version=3).restore(),
+}
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_changes_leave_what_those_of_pylance_leave(tmp_path: Path, compacted: bool) -> None:
+    """Appends bring sequences of their own, deletions touch none, and the flag goes with the last column."""
+    source = spilled(tmp_path, "source", "2.1")
+    if compacted:
+        source.optimize.compact_files(target_rows_per_fragment=10_000)
+    for name, change in CHANGES.items():
+        found = []
+        for library in (lance, lance_io):
+            folder = tmp_path / f"{name} {library.__name__}"
+            shutil.copytree(tmp_path / "source", folder)
+            change(library, str(folder))
+            message = newest(folder)
+            theirs, ours = lance.dataset(str(folder)), lance_io.dataset(str(folder))
+            columns = [*theirs.schema.names[:1], *LINEAGE[1:]]
+            rows = ours.to_table(columns=columns)
+            assert rows.equals(theirs.to_table(columns=columns)), name
+            ours.validate()
+            files = [[list(file.fields) for file in fragment.files] for fragment in message.fragments]
+            marks = [[one.HasField(part) for part in SPILLED] for one in message.fragments]
+            found.append((message.reader_feature_flags, message.writer_feature_flags, files, marks, rows))
+        assert found[0] == found[1], name
+        is_gone = name in ("delete all of them", "overwrite")
+        assert bool(found[1][0] & 2048) != is_gone, name
+
+
+def test_pylance_goes_on_from_our_version(tmp_path: Path) -> None:
+    theirs = spilled(tmp_path, "t", "2.1")
+    theirs.optimize.compact_files(target_rows_per_fragment=10_000)
+    lance_io.write_dataset(NEW, theirs.uri, mode="append")
+    lance_io.dataset(theirs.uri).delete("i % 5 = 1")
+    before = lance.dataset(theirs.uri).to_table(columns=LINEAGE).sort_by("_rowid")
+    lance.dataset(theirs.uri).optimize.compact_files(target_rows_per_fragment=10_000)
+    assert lance_io.dataset(theirs.uri).to_table(columns=LINEAGE).sort_by("_rowid").equals(before)
+    lance.dataset(theirs.uri).update({"i": "i + 10000"}, where="i < 100")
+    for library in (lance, lance_io):
+        assert library.dataset(theirs.uri)._take_rows([3], columns=["i"]).to_pydict() == {"i": [10003]}
 
 
 def test_the_columns_are_those_of_the_file(tmp_path: Path) -> None:

@@ -218,7 +218,10 @@ def plain(tmp_path) -> table_pb2.Manifest:
     [
         (lambda m: setattr(m.data_format, "version", "2.2"), "mixed file versions"),
         (lambda m: setattr(m.fragments[0].files[0], "file_minor_version", 2), "mixed file versions"),
-        (lambda m: setattr(m.fragments[0].files[0], "file_major_version", 0), "0.1 and of 2.x"),
+        (
+            lambda m: setattr(m.fragments[0].files[0], "file_major_version", 0),
+            "V1 and V2 storage versions cannot be mixed",
+        ),
         (lambda m: setattr(m.fragments[0], "id", 1 << 32), "32 bits"),
         (lambda m: setattr(m.fragments[1], "id", 7), "above the highest id"),
         (lambda m: setattr(m.fragments[0], "physical_rows", 1 << 40), "at most"),
@@ -318,9 +321,29 @@ def test_what_pylance_lets_through_is_let_through(plain):
     assert manifest.timestamp.year >= datetime(2024, 1, 1).year
 
 
-@pytest.mark.parametrize("known", [0, 1, 4, 8, 16, 32, 128])
+@pytest.mark.parametrize("known", [0, 1, 4, 8, 16, 32, 128, 2048])
 def test_flags_that_are_read(known):
     check_reader_flags(known, 0)
+
+
+def test_a_manifest_that_names_0_1_over_files_of_2_x_has_their_version(plain):
+    plain.data_format.version = "0.1"
+    assert from_message(plain, 1000).data_version == V2_1
+    plain.fragments[1].files[0].file_minor_version = 2
+    with pytest.raises(FormatError, match="mixed file versions"):
+        from_message(plain, 1000)
+    del plain.fragments[:]
+    assert from_message(plain, 1000).data_version == V0_1
+
+
+def test_files_of_0_1_in_a_table_of_2_x_are_refused(plain):
+    for fragment in plain.fragments:
+        fragment.files[0].file_major_version, fragment.files[0].file_minor_version = 0, 2
+        del fragment.files[0].column_indices[:]
+    with pytest.raises(FormatError, match="V1 and V2 storage versions cannot be mixed"):
+        from_message(plain, 1000)
+    plain.data_format.version = "0.1"
+    assert from_message(plain, 1000).data_version == V0_1
 
 
 @pytest.mark.parametrize("unknown", [64, 512, 4096])

@@ -4,6 +4,8 @@
     version 2 (files from 2.2)    kind 0: in the data file; 1: packed into a sidecar; 2: a sidecar of their own;
                                   3: an object outside of the table, by a URI or a path below base path `blob_id`;
                                   position and size 0 mean all of it
+                                  4: an object that the table manages, below the folder that the data file's table or
+                                  base is; 5: the same below base path `blob_id`. Several data files may share it
 
 A sidecar lies at `<data file without .lance>/<blob id as 32 binary digits, least significant first>.blob`.
 """
@@ -23,6 +25,7 @@ from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.take.blob_bytes import binaries, numbers_of
 from lance_io.format.logical_types import EXTENSION_NAME
+from lance_io.format.schema import BLOB_FOLDER
 from lance_io.levels.arrays import numbers as indices
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.levels.retype import concat
@@ -38,9 +41,12 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Field
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
+    from lance_io.table.manifest.manifest import BasePath
 
 INLINE: Final = 0
 EXTERNAL: Final = 3
+MANAGED: Final = 4
+MANAGED_IN_BASE: Final = 5
 BLOB_BYTES_MAX: Final = 1 << 40
 
 
@@ -95,11 +101,15 @@ def locate_blobs(state: DatasetState, place: int, field_id: int, descriptions: p
     if file is None:
         nothing = np.zeros(len(descriptions), np.int64)
         return Located(nothing, (), nothing, nothing, nothing.astype(np.bool_))
-    return (yield from locate_in_file(state, state.places.data_object(file), descriptions))
+    return (yield from locate_in_file(state, state.places.data_object(file), descriptions, file.base_id))
 
 
-def locate_in_file(state: DatasetState, file: StoredObject, descriptions: pa.StructArray) -> Plan[Located]:
+def locate_in_file(
+    state: DatasetState, file: StoredObject, descriptions: pa.StructArray, file_base: int | None = None
+) -> Plan[Located]:
     """Where blobs are, from their descriptions; asks for the size of outside objects that are blobs as a whole.
+
+    file_base  base path of the data file, None for the table's own
 
     Raises `FormatError` for positions that cannot be, `UnsupportedError` for objects that may not be followed.
     """
@@ -111,23 +121,48 @@ def locate_in_file(state: DatasetState, file: StoredObject, descriptions: pa.Str
     if descriptions.type.get_field_index("kind") < 0:
         return Located(np.zeros(len(sizes), np.int64), (file,), starts, sizes, valid)
     kinds, ids = numbers_of(descriptions, "kind", valid), numbers_of(descriptions, "blob_id", valid)
-    if len(kinds) and int(kinds.max()) > EXTERNAL:
-        raise FormatError(f"blob kind {int(kinds.max())}; known are 0 to {EXTERNAL}", path=file.key)
-    outside = np.flatnonzero(kinds == EXTERNAL)
-    sidecars, numbers = np.unique(np.where((kinds == INLINE) | (kinds == EXTERNAL), -1, ids), return_inverse=True)
+    if len(kinds) and int(kinds.max()) > MANAGED_IN_BASE:
+        raise FormatError(f"blob kind {int(kinds.max())}; known are 0 to {MANAGED_IN_BASE}", path=file.key)
+    named = np.flatnonzero(kinds >= EXTERNAL)
+    sidecars, numbers = np.unique(np.where((kinds == INLINE) | (kinds >= EXTERNAL), -1, ids), return_inverse=True)
     numbers = numbers.reshape(-1)
     objects = [file if one < 0 else replace(file, key=sidecar_key(file.key, one)) for one in sidecars.tolist()]
-    if len(outside):
-        uris = descriptions.field("blob_uri").take(indices(outside)).to_pylist()
-        found = [outside_object(state, base_id, uri) for base_id, uri in zip(ids[outside].tolist(), uris, strict=True)]
-        place_of = {one: len(objects) + number for number, one in enumerate(dict.fromkeys(found))}
-        numbers[outside] = [place_of[one] for one in found]
+    if len(named):
+        uris = descriptions.field("blob_uri").take(indices(named)).to_pylist()
+        asked = list(zip(kinds[named].tolist(), ids[named].tolist(), uris, strict=True))
+        known = {one: _named_object(state, file_base, *one) for one in dict.fromkeys(asked)}
+        place_of = {one: len(objects) + number for number, one in enumerate(dict.fromkeys(known.values()))}
+        numbers[named] = [place_of[known[one]] for one in asked]
         objects += place_of
+        outside = np.flatnonzero(kinds == EXTERNAL)
         whole = outside[(starts[outside] == 0) & (sizes[outside] == 0)]
         for number in np.unique(numbers[whole]).tolist():
             meta = yield Head(objects[number].store, objects[number].key)
             sizes[whole[numbers[whole] == number]] = meta.size_bytes
     return Located(numbers, tuple(objects), starts, sizes, valid)
+
+
+def _named_object(state: DatasetState, file_base: int | None, kind: int, base_id: int, uri: str | None) -> StoredObject:
+    """The object that a description names by a path or URI.
+
+    file_base  as for `locate_in_file`
+    """
+    if kind == EXTERNAL:
+        return outside_object(state, base_id, uri)
+    if not (uri or "").startswith(f"{BLOB_FOLDER}/"):
+        raise FormatError(
+            f"a managed blob is in {uri!r}, expected a path below {BLOB_FOLDER}/", path=state.location.uri
+        )
+    base = base_id if kind == MANAGED_IN_BASE else file_base
+    folder = state.location if base is None else state.places.base_folder(_base(state, base, uri))
+    return StoredObject(folder.store, folder.key(check_relative(uri or "", "blob")))
+
+
+def _base(state: DatasetState, base_id: int, uri: str | None) -> BasePath:
+    base = state.manifest.base_paths.get(base_id)
+    if base is None:
+        raise FormatError(f"a blob lies below base path {base_id}, which the manifest does not declare", path=uri)
+    return base
 
 
 def outside_object(state: DatasetState, base_id: int, uri: str | None) -> StoredObject:
@@ -140,10 +175,7 @@ def outside_object(state: DatasetState, base_id: int, uri: str | None) -> Stored
         raise FormatError("a blob outside of the table has no URI", path=state.location.uri)
     scheme, separator, rest = uri.partition("://")
     if not separator:
-        base = state.manifest.base_paths.get(base_id)
-        if base is None:
-            raise FormatError(f"a blob lies below base path {base_id}, which the manifest does not declare", path=uri)
-        folder = state.places.base_folder(base)
+        folder = state.places.base_folder(_base(state, base_id, uri))
         return StoredObject(folder.store, folder.key(check_relative(uri, "blob")))
     if scheme.lower() != state.location.store.scheme:
         raise UnsupportedError(

@@ -8,6 +8,7 @@ from lance_io.dataset.distributed.job_history import is_pending, transactions_af
 from lance_io.dataset.distributed.write_job import job_digits, run_writes, write_target
 from lance_io.dataset.version.versions import manifest_in
 from lance_io.errors import NotFound, UsageError
+from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List, Read, Remove
 from lance_io.table.manifest.manifest import decode_manifest
@@ -65,6 +66,8 @@ def _remove_unreferenced(target: WriteTarget, paths: Sequence[str], read_version
         manifest = yield from manifest_in(target.location, version, target.session.cache)
         kept |= {f"{DATA}/{file.path}" for fragment in manifest.fragments for file in fragment.files}
     left = [path for path in paths if data_file_of(path) not in kept]
+    if any(path in kept for path in paths):  # whose managed blobs these may be
+        left = [path for path in left if not path.startswith(f"{BLOB_FOLDER}/")]
     if left:
         yield Remove(target.location.store, tuple(target.location.key(path) for path in left))
     return len(left)

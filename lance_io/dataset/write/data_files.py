@@ -23,6 +23,7 @@ from lance_io.file.write.uploads import key_beside
 from lance_io.file.write.writers import FileWriting
 from lance_io.format.version import V0_1
 from lance_io.plans.store_requests import Remove
+from lance_io.table.manifest.flags import manages_blobs
 from lance_io.table.manifest.fragment import DataFile, Fragment
 from lance_io.table.manifest.paths import DATA
 
@@ -105,7 +106,7 @@ class NewFiles:
     requests that precede the commit.
 
     location    the folder of the table (or branch)
-    schema      of the files, in the order of the batches' columns
+    schema      of the files, in the order of the batches' columns; its metadata say whether the table manages blobs
     new_name    makes the name of a file
     fragments   what was written, of id 0; none for no rows
     """
@@ -128,7 +129,8 @@ class NewFiles:
         self._version = version
         self._limits = limits.of_version(version)
         self._progress = progress
-        self._options = {"durability": durability, **limits.options}
+        self._blob_table = location if manages_blobs(schema.metadata) else None
+        self._options = {"durability": durability, "blob_table": self._blob_table, **limits.options}
         self._batches = BatchOptions(limits.group_rows, limits.allow_null_loss) if version == V0_1 else None
         self._file: FileWriting | None = None
         self._name = ""
@@ -211,7 +213,8 @@ class NewFiles:
     def _finish(self) -> Plan[None]:
         assert self._file is not None
         written = yield from self._file.finish()
-        self._keys += [written.path, *(key_beside(written.path, name) for name in written.sidecars)]
+        beside = [key_beside(written.path, name, self._blob_table) for name in written.sidecars]
+        self._keys += [written.path, *beside]
         self.fragments.append(new_fragment(self._name, written))
         if self._progress is not None:
             self._progress.complete(fragment_metadata(self.fragments[-1]))

@@ -105,7 +105,7 @@ def check_mixture(version: FileVersion, of_table: FileVersion) -> None:
     if (version == V0_1) != (of_table == V0_1):
         raise OperationError(
             f"Cannot append data files in version {version.name} to a dataset with default version {of_table.name}: V1 "
-            "and V2 storage versions cannot be mixed"
+            "and V2 storage versions cannot be mixed. Leave data_storage_version out, or overwrite the table"
         )
 
 

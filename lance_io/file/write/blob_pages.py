@@ -6,21 +6,25 @@
                   1 packed                a sidecar of many, back to back       position in it, size, blob id
                   2 dedicated             a sidecar of its own                  size, blob id
                   3 external              nowhere, they are somewhere else      URI; position and size of a part of it
+                  4 managed               a file of the table, as 1 or 2        position in it, size, its path as URI
 
 Payloads are written as their rows arrive, so they are never held. Sidecars are named by blob id, numbered through the
-file from 1 on. Specification: structural encodings 2.1, sections 7 and 10.8.
+file from 1 on. Where the table manages its blobs, what would go to them goes to files of random names in the table's
+`_blobs/`, which several data files may then refer to. Specification: structural encodings 2.1, sections 7 and 10.8.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import SchemaError
 from lance_io.file.write.uploads import GatheredWrites
+from lance_io.format.schema import BLOB_FOLDER
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.limits import KIB, MIB
 
@@ -38,7 +42,7 @@ PACKED_BYTES_MAX: Final = 4 * MIB  # larger ones are worth an object of their ow
 SIDECAR_BYTES_MAX: Final = 1024 * MIB  # of packed blobs
 WRITTEN_AT_ONCE_BYTES: Final = 8 * MIB
 
-_INLINE, _PACKED, _DEDICATED, _EXTERNAL = range(4)
+_INLINE, _PACKED, _DEDICATED, _EXTERNAL, _MANAGED = range(5)
 _PREFIX: Final = "lance-encoding:blob-"
 _BLOB_ID_DIGITS: Final = 32
 _FIELDS: Final = ("kind", "position", "size", "blob_id", "blob_uri")
@@ -78,12 +82,14 @@ class BlobSink:
     """The blobs of one data file: writes payloads, and makes descriptions of them.
 
     references  whether blobs may lie outside, by a URI
+    managed     whether the table manages those of the second kind that are not small
     """
 
-    def __init__(self, places: FilePlaces, sink: Sink, *, references: bool = True) -> None:
+    def __init__(self, places: FilePlaces, sink: Sink, *, references: bool = True, managed: bool = False) -> None:
         self._places = places
         self._sink = sink
         self._may_refer = references
+        self._is_managed = managed
         self._payloads = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._sidecars: list[str] = []
         self._packed: str | None = None  # the sidecar that packed blobs go to
@@ -150,6 +156,10 @@ class BlobSink:
             elif size:
                 rows["position"][row] = yield from self._inline(values[row])
         _add_external(array, uris, rows)
+        if self._is_managed:
+            for row in np.flatnonzero(rows["blob_id"]).tolist():
+                uris[row] = self._sidecars[int(rows["blob_id"][row]) - 1]
+                rows["kind"][row], rows["blob_id"][row] = _MANAGED, 0
         members = [
             pa.array(rows["kind"].astype(np.uint8)),
             pa.array(rows["position"]),
@@ -190,7 +200,7 @@ class BlobSink:
             self._packed = None
 
     def _new_sidecar(self) -> str:
-        name = sidecar_name(len(self._sidecars) + 1)
+        name = f"{BLOB_FOLDER}/{uuid4()}.blob" if self._is_managed else sidecar_name(len(self._sidecars) + 1)
         self._sidecars.append(name)
         return name
 

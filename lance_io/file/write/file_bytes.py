@@ -58,7 +58,7 @@ class WrittenFile:
     path                        object key of the file
     num_rows, size_bytes        of the file
     field_ids, column_indices   of its columns, parallel
-    sidecars                    names of the files beside it, without its stem
+    sidecars                    names of the files beside it, without its stem; see `key_beside`
     """
 
     path: str
@@ -80,6 +80,7 @@ class FileWriter:
     page_bytes    leaf data at which a page closes
     cache_bytes   leaf data that may wait for its page after a batch, of all top-level columns together
     blob_references  whether blobs may lie outside, by a URI
+    blobs_managed    whether the table manages the larger ones
 
     Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for encoding
     options that make no sense. After an error in `add` or `finish` the file cannot be completed.
@@ -95,6 +96,7 @@ class FileWriter:
         page_bytes: int = PAGE_BYTES,
         cache_bytes: int | None = None,
         blob_references: bool = True,
+        blobs_managed: bool = False,
     ) -> None:
         self.path = path
         self.schema = schema
@@ -106,7 +108,7 @@ class FileWriter:
         self._cache_bytes = self._page_bytes if cache_bytes is None else cache_bytes // max(1, len(schema))
         self._queues = self._make_queues()
         self._places = FilePlaces(version, plan.num_columns, plan.blob_columns)
-        self._blobs = BlobSink(self._places, sink, references=blob_references)
+        self._blobs = BlobSink(self._places, sink, references=blob_references, managed=blobs_managed)
         self._writes = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._gathered: list[list[pa.Array]] = []
         self._gathered_rows = self._gathered_bytes = 0

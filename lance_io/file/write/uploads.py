@@ -1,9 +1,14 @@
-"""Where the bytes of a data file go: an upload for it, and one for each file beside it (`<stem>/<name>`)."""
+"""Where the bytes of a data file go: an upload for it, and one for each file beside it.
+
+<stem>/<name>     beside the data file
+_blobs/<name>     below the table's folder, where the table manages its blobs
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Invoke
 from lance_io.plans.store_requests import Remove
 from lance_io.records import dataclass
@@ -13,10 +18,16 @@ if TYPE_CHECKING:
 
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Durability, ObjectMeta, ObjectStore, SyncUpload, SyncWrites, Upload
+    from lance_io.store.url import Location
 
 
-def key_beside(key: str, name: str) -> str:
-    """The key of a file that lies beside a data file, in the folder that has its name without the ending."""
+def key_beside(key: str, name: str, table: Location | None = None) -> str:
+    """The key of a file that lies beside a data file, in the folder that has its name without the ending.
+
+    table  where a name that begins with `_blobs/` counts from
+    """
+    if table is not None and name.startswith(f"{BLOB_FOLDER}/"):
+        return table.key(name)
     folder, slash, file_name = key.rpartition("/")
     stem = file_name.removesuffix(".lance")
     return f"{folder}{slash}{stem}/{name}"
@@ -52,12 +63,16 @@ class Sink(Protocol):
 class FileUploads:
     """The uploads of one data file. Nothing of it is visible before `close`, nothing beside it before it is whole.
 
-    key  of the data file
+    key    of the data file
+    table  the folder whose `_blobs/` takes payloads; None where they lie beside the data file
     """
 
-    def __init__(self, store: ObjectStore, key: str, *, durability: Durability | None = None) -> None:
+    def __init__(
+        self, store: ObjectStore, key: str, *, durability: Durability | None = None, table: Location | None = None
+    ) -> None:
         self._store = store
         self._key = key
+        self._table = table
         self._durability: Durability | None = durability
         self._uploads: dict[str | None, Any] = {}  # `SyncUpload`s or `Upload`s, as the driver is
         self._whole: list[str] = []
@@ -69,7 +84,7 @@ class FileUploads:
 
     def complete(self, beside: str) -> Plan[None]:
         """See `Sink`."""
-        self._whole.append(key_beside(self._key, beside))  # before it is certain: to be removed in any case
+        self._whole.append(self._key_of(beside))  # before it is certain: to be removed in any case
         yield Invoke(self._uploads.pop(beside).close)
 
     def close(self) -> Plan[ObjectMeta]:
@@ -88,9 +103,12 @@ class FileUploads:
             yield Remove(self._store, whole)
 
     def _open(self, beside: str | None) -> Plan[Any]:
-        key = self._key if beside is None else key_beside(self._key, beside)
+        key = self._key if beside is None else self._key_of(beside)
         upload = self._uploads[beside] = yield OpenUpload(self._store, key, self._durability)
         return upload
+
+    def _key_of(self, beside: str) -> str:
+        return key_beside(self._key, beside, self._table)
 
 
 class GatheredWrites:

@@ -51,6 +51,7 @@ class FileWriting:
 
     durability  of the file; None is the store's
     batches     of a file of version 0.1: what its rows become
+    blob_table  the folder of the table, if that manages its blobs
     Everything else is as for `FileWriter`.
     """
 
@@ -66,8 +67,9 @@ class FileWriting:
         blob_references: bool = True,
         durability: Durability | None = None,
         batches: BatchOptions | None = None,
+        blob_table: Location | None = None,
     ) -> None:
-        self._uploads = uploads = FileUploads(store, key, durability=durability)
+        self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
         self.writer: FileWriter | BatchedFileWriter
         if version == V0_1:
             assert batches is not None, "files of version 0.1 belong to a table"
@@ -81,6 +83,7 @@ class FileWriting:
                 page_bytes=page_bytes,
                 cache_bytes=cache_bytes,
                 blob_references=blob_references,
+                blobs_managed=blob_table is not None,
             )
         self._over: str | None = None  # why nothing can be written any more
         self._written: WrittenFile | None = None

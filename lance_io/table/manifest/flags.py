@@ -1,15 +1,23 @@
 """Feature flags: the bits by which a manifest tells readers what they must understand (spec: table, section 8).
 
-A reader refuses a manifest with a reader bit that it does not know; bits of the writer word do not concern it.
+A reader refuses a manifest with a reader bit that it does not know; bits of the writer word do not concern it, but for
+those that stand in both words or in none.
+
+    recomputed    1, 2, 8, 16, 128, 2048: a version has them if its content needs them
+    sticky        256, 1024, 16384, 32768: once set they stay, also when an earlier version is restored
+    in both       256, 1024, 16384, 65536: one word alone is a contradiction
+    writers only  8, 32, 32768
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lance_io.errors import FormatError, UnsupportedError
+from lance_io.errors import FormatError, SchemaError, UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lance_io.proto import table_pb2
 
 DELETION_FILES: Final = 1
@@ -23,6 +31,9 @@ COVERED_INDEX: Final = 128
 MIXED_FILE_VERSIONS: Final = 256
 TAGGED_FRAGMENT_REUSE: Final = 1024
 SPILLED_ROW_LINEAGE: Final = 2048
+MANAGED_BLOBS: Final = 16384
+FIELD_IDS_NOT_REUSED: Final = 32768
+ZONE_SEEDS: Final = 65536
 
 READABLE: Final = (
     DELETION_FILES
@@ -35,25 +46,47 @@ READABLE: Final = (
     | MIXED_FILE_VERSIONS
     | TAGGED_FRAGMENT_REUSE
     | SPILLED_ROW_LINEAGE
+    | MANAGED_BLOBS
 )
-_IN_BOTH_WORDS: Final = (MIXED_FILE_VERSIONS, TAGGED_FRAGMENT_REUSE, SPILLED_ROW_LINEAGE)
-_NAMES: Final = {DATA_OVERLAYS: "data overlay files", SPILLED_ROW_LINEAGE: "spilled row lineage"}
+_IN_BOTH_WORDS: Final = {
+    MIXED_FILE_VERSIONS: "mixed data-file-version",
+    TAGGED_FRAGMENT_REUSE: "fragment reuse index",
+    MANAGED_BLOBS: "Managed Blob",
+    ZONE_SEEDS: "zone write seed",
+}
+_NAMES: Final = {DATA_OVERLAYS: "data overlay files", ZONE_SEEDS: "zone seeds"}
 
 
-def check_reader_flags(reader_flags: int, writer_flags: int) -> None:
+def check_reader_flags(reader_flags: int, writer_flags: int, *, has_id_mark: bool = False) -> None:
     """Raise unless a table with these flags can be read.
 
-    `UnsupportedError` names the numbers of the bits that are not known; `FormatError` says that a bit which belongs
-    into both words is in one of them only.
+    has_id_mark  whether the manifest has the highest field id ever given out (field 24), which flag 32768 comes with
+
+    `UnsupportedError` names the numbers of the bits that are not known; `FormatError` says that a bit is in one word
+    where it must be in both or in the other one, or without what it stands for.
     """
+    for flag, name in _IN_BOTH_WORDS.items():
+        if (reader_flags ^ writer_flags) & flag:
+            raise FormatError(
+                f"the manifest has only one of the {name} reader and writer feature bits set: feature flag {flag} "
+                f"is in one of the words {reader_flags} and {writer_flags}"
+            )
+    if bool(writer_flags & FIELD_IDS_NOT_REUSED) != has_id_mark:
+        raise FormatError(
+            f"non-reusable-field-ID high-water mark and writer feature flag disagree: feature flag "
+            f"{FIELD_IDS_NOT_REUSED} is {'not ' if has_id_mark else ''}set, and field 24 "
+            f"is {'' if has_id_mark else 'not '}there"
+        )
+    if reader_flags & FIELD_IDS_NOT_REUSED:
+        raise FormatError(
+            f"the manifest has a non-reusable-field-ID reader feature flag ({FIELD_IDS_NOT_REUSED}), but non-reusable "
+            "field IDs only require writer support"
+        )
     unknown = [1 << bit for bit in range(reader_flags.bit_length()) if reader_flags & ~READABLE & (1 << bit)]
     if unknown:
         raise UnsupportedError(
             f"the table needs reader feature flag {_named(unknown)}, which this release does not implement"
         )
-    for flag in _IN_BOTH_WORDS:
-        if (reader_flags ^ writer_flags) & flag:
-            raise FormatError(f"feature flag {flag} is set in one of the words {reader_flags} and {writer_flags} only")
 
 
 def _named(flags: list[int]) -> str:
@@ -62,16 +95,16 @@ def _named(flags: list[int]) -> str:
 
 # -- writing ---------------------------------------------------------------------------------------------------------
 
-WRITABLE: Final = READABLE & ~SPILLED_ROW_LINEAGE
-_STICKY: Final = MIXED_FILE_VERSIONS | TAGGED_FRAGMENT_REUSE
+WRITABLE: Final = READABLE | FIELD_IDS_NOT_REUSED
+_STICKY: Final = MIXED_FILE_VERSIONS | TAGGED_FRAGMENT_REUSE | MANAGED_BLOBS
+MANAGED_BLOBS_KEY: Final = "lance.blob.managed"  # of the schema's metadata
 
 
 def check_writer_flags(reader_flags: int, writer_flags: int) -> None:
-    """Raise unless a version may be built on a table with these flags.
+    """Raise unless a version may be built on a table with these flags, which can be read.
 
     `UnsupportedError` names the numbers of the bits that are not known: what they stand for would not be kept true.
     """
-    check_reader_flags(reader_flags, writer_flags)
     unknown = [1 << bit for bit in range(writer_flags.bit_length()) if writer_flags & ~WRITABLE & (1 << bit)]
     if unknown:
         raise UnsupportedError(
@@ -79,15 +112,34 @@ def check_writer_flags(reader_flags: int, writer_flags: int) -> None:
         )
 
 
-def next_flags(
-    message: table_pb2.Manifest, *, deletions: bool, stable_row_ids: bool, covered_index: bool, mixed_versions: bool
-) -> tuple[int, int]:
-    """The two words for a manifest, by its content; two flags stay once they have been set.
+def manages_blobs(schema_metadata: Mapping[str, bytes]) -> bool:
+    """Whether rows that are written under a schema with this metadata have their blobs managed by the table.
 
-    message    the manifest, with the flags of the version before it
+    Raises `SchemaError` for a value that is neither of the two.
+    """
+    value = schema_metadata.get(MANAGED_BLOBS_KEY, b"false")
+    if value not in (b"true", b"false"):
+        raise SchemaError(f"schema metadata {MANAGED_BLOBS_KEY} must be true or false, found {value!r}")
+    return value == b"true"
+
+
+def next_flags(
+    message: table_pb2.Manifest,
+    *,
+    sticky: int,
+    deletions: bool,
+    stable_row_ids: bool,
+    covered_index: bool,
+    mixed_versions: bool,
+    spilled_lineage: bool,
+) -> tuple[int, int]:
+    """The two words for a manifest, by its content.
+
+    message    the manifest
+    sticky     the reader word of the version before it, some flags of which stay
     deletions  whether one of its fragments has a deletion file
     """
-    both = message.reader_feature_flags & _STICKY
+    both = sticky & _STICKY
     if deletions:
         both |= DELETION_FILES
     if stable_row_ids:
@@ -98,4 +150,11 @@ def next_flags(
         both |= COVERED_INDEX
     if mixed_versions:
         both |= MIXED_FILE_VERSIONS
-    return both, both | (TABLE_CONFIG if message.config else 0)
+    if spilled_lineage:
+        both |= SPILLED_ROW_LINEAGE
+    if manages_blobs(message.schema_metadata):
+        both |= MANAGED_BLOBS
+    writer = TABLE_CONFIG if message.config else 0
+    if message.HasField("max_allocated_field_id"):
+        writer |= FIELD_IDS_NOT_REUSED
+    return both, both | writer

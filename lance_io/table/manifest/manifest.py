@@ -22,7 +22,7 @@ from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.footer import MAGIC
 from lance_io.format.schema_messages import decode_schema
 from lance_io.format.v0_1.dictionaries import attach_values
-from lance_io.format.version import V0_1, V2_0, V2_2, FileVersion, version_of_name, version_of_pair
+from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name, version_of_pair
 from lance_io.format.wire import parse_message
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
@@ -199,7 +199,8 @@ def from_message(
 
     extended  a version with the same schema, whose fragments this one begins with; saves decoding them again
     """
-    check_reader_flags(message.reader_feature_flags, message.writer_feature_flags)
+    has_id_mark = message.HasField("max_allocated_field_id")
+    check_reader_flags(message.reader_feature_flags, message.writer_feature_flags, has_id_mark=has_id_mark)
     if message.HasField("fragment_tree"):
         raise UnsupportedError("the manifest keeps its fragments in a fragment tree (field 22)")
     base_paths = _base_paths(message)
@@ -295,12 +296,18 @@ def _timestamp_ns(message: table_pb2.Manifest) -> int:
 
 
 def _data_version(message: table_pb2.Manifest, fragments: Fragments) -> FileVersion:
-    """The version that the manifest names, or for old ones that of the files; section 7 says how to infer it."""
-    if message.HasField("data_format"):
-        return version_of_name(message.data_format.version)
+    """The version that the manifest names, or for old ones that of the files; section 7 says how to infer it.
+
+    Release 0.16 wrote tables of 2.0 whose manifest says 0.1: the files are right, and the next version will say so.
+    """
+    named = version_of_name(message.data_format.version) if message.HasField("data_format") else None
+    if named is not None and (named != V0_1 or not fragments.version_pairs):
+        return named
     for fragment in fragments:
         for file in fragment.files:
             return file.version
+    if named is not None:
+        return named
     return V2_2 if message.writer_feature_flags & V2_FORMAT else V0_1
 
 
@@ -344,11 +351,12 @@ def _section_offset(message: table_pb2.Manifest, name: str, position: int) -> in
 def _check_consistency(manifest: Manifest) -> None:
     """Raise `FormatError` where two statements of one manifest contradict each other."""
     versions = {version_of_pair(major, minor) for major, minor in manifest.fragments.version_pairs}
-    modern = {version for version in versions if version >= V2_0}
-    if modern and len(versions) > len(modern):
-        raise FormatError("data files of version 0.1 and of 2.x in one table")
-    expected = {manifest.data_version} if manifest.data_version >= V2_0 else set(list(modern)[:1])
-    if not manifest.reader_flags & MIXED_FILE_VERSIONS and versions - expected - {V0_1}:
+    if V0_1 in versions and (len(versions) > 1 or manifest.data_version != V0_1):
+        other = max(versions | {manifest.data_version}).name
+        raise FormatError(
+            f"data files of version 0.1 and of {other} in one table: V1 and V2 storage versions cannot be mixed"
+        )
+    if not manifest.reader_flags & MIXED_FILE_VERSIONS and versions - {manifest.data_version}:
         found = ", ".join(sorted(version.name for version in versions))
         raise FormatError(
             f"data files of version {found} in a table of version {manifest.data_version.name}, but mixed file "

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import CommitConflictError, OperationError, UnsupportedError
+from lance_io.format.schema import LINEAGE_NAMES
 from lance_io.format.schema_messages import decode_schema
 from lance_io.proto import table_pb2
 from lance_io.table.manifest.fragment import FRAGMENT_ID_MAX
@@ -16,7 +17,7 @@ from lance_io.table.manifest.roaring import decode_roaring
 from lance_io.table.transaction import index_coverage as coverage
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.draft import TOMBSTONE, Creation, Draft, NextVersion
-from lance_io.table.transaction.field_ids import check_columns, check_merge, check_project, settle_keys
+from lance_io.table.transaction.field_ids import above_mark, check_columns, check_merge, check_project, settle_keys
 from lance_io.table.transaction.lineage import stamp_all, stamp_moved, stamp_updated
 
 if TYPE_CHECKING:
@@ -110,7 +111,6 @@ def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
     message.ClearField("fragments")
     draft.extends = False
     draft.indices = []
-    draft.set_schema(draft.operation.schema)
     message.schema_metadata.clear()
     message.schema_metadata.update(operation.new_schema.metadata)
     message.config.update(operation.config_upsert_values)
@@ -124,6 +124,8 @@ def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
     for fragment in fragments:
         fragment.id = 0  # numbered anew, whatever the writer thought
     check_columns(fragments, operation.new_schema)
+    schema = draft.operation.schema
+    draft.set_schema(schema if draft.mark is None else above_mark(draft.mark, schema, fragments))
     draft.add_rows(fragments)
 
 
@@ -179,6 +181,7 @@ def _project(draft: Draft, _: ops.Project) -> None:
     check_project(draft.message.fields, draft.operation.schema)
     draft.set_schema(draft.operation.schema)
     kept = {each.id for each in draft.message.fields}
+    kept.update(LINEAGE_NAMES)
     for fragment in draft.message.fragments:
         for place in reversed(range(len(fragment.files))):
             if kept.isdisjoint(fragment.files[place].fields):

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.errors import OperationError
 from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name, version_of_pair
 from lance_io.proto import table_pb2
-from lance_io.table.manifest.flags import check_writer_flags, next_flags
+from lance_io.table.manifest.flags import SPILLED_ROW_LINEAGE, check_writer_flags, next_flags
 from lance_io.table.manifest.fragment import FRAGMENT_ID_MAX
 from lance_io.table.manifest.index_section import IndexMetadata, decode_indices, encode_indices
 from lance_io.table.manifest.manifest import LIBRARY
 from lance_io.table.transaction import index_coverage as coverage
-from lance_io.table.transaction.lineage import RowIdCounter, stamp_new
+from lance_io.table.transaction.field_ids import check_mark, raise_mark
+from lance_io.table.transaction.lineage import RowIdCounter, is_spilled, stamp_new
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -91,24 +92,44 @@ class Draft:
         self._indices: list[IndexMetadata] | None = None
         if current is not None:
             _check_writable(current)
-            self.message.CopyFrom(current.message)
+            check_mark(current.message)
+            self._copy(current)
             self._section = carried_section(current)
+        self._sticky_flags = 0 if current is None else current.reader_flags
         self.stable = creation.stable_row_ids if current is None else current.has_stable_row_ids
         self.version = version if version is not None else 1 if current is None else current.version + 1
         self.row_ids = RowIdCounter(self.message.next_row_id)
         self._next_fragment_id = _next_fragment_id(current)
 
+    def _copy(self, manifest: Manifest) -> None:
+        self.message.CopyFrom(manifest.message)
+        if self.message.HasField("data_format"):  # it may have been wrong, as `Manifest.data_version` says
+            self.message.data_format.version = manifest.data_version.name
+
     def replace_by(self, restored: Manifest) -> None:
         """Take the content of an earlier version; what was given out stays given out."""
         _check_writable(restored)
         self.extends = False
-        next_row_id, next_fragment_id = self.message.next_row_id, self._next_fragment_id
-        self.message.CopyFrom(restored.message)
+        next_row_id, next_fragment_id, mark = self.message.next_row_id, self._next_fragment_id, self.mark
+        self._copy(restored)
+        if mark is not None and self.mark is None:
+            raise OperationError(
+                f"Cannot restore version {restored.version}: non-reusable field IDs were activated after that version"
+            )
+        if mark is not None:
+            self.message.max_allocated_field_id = max(mark, self.message.max_allocated_field_id)
+        self._sticky_flags |= restored.reader_flags
         self._section = carried_section(restored)
         self.row_ids = RowIdCounter(max(next_row_id, self.message.next_row_id))
         if next_fragment_id:
             self.message.max_fragment_id = max(next_fragment_id, _next_fragment_id(restored)) - 1
         self.stable = restored.has_stable_row_ids
+
+    @property
+    def mark(self) -> int | None:
+        """The highest field id ever given out, where ids are not given out again."""
+        has_mark = self.message.HasField("max_allocated_field_id")
+        return self.message.max_allocated_field_id if has_mark else None
 
     # -- fragments ---------------------------------------------------------------------------------------------------
 
@@ -181,9 +202,6 @@ class Draft:
         self.extends = False
         self.message.ClearField("fields")
         self.message.fields.extend(fields)
-        highest = max((each.id for each in self.message.fields), default=0)
-        if self.message.max_allocated_field_id:
-            self.message.max_allocated_field_id = max(highest, self.message.max_allocated_field_id)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -191,6 +209,8 @@ class Draft:
         """Bring everything into its final form, and check it."""
         message = self.message
         self._settle_fragments()
+        if self.mark is not None:
+            raise_mark(message, self.mark, self._changed)
         section, covered = self._settle_indices()
         message.version = self.version
         message.timestamp.seconds, message.timestamp.nanos = divmod(timestamp_ns, 1_000_000_000)
@@ -255,17 +275,32 @@ class Draft:
         changed = self._changed
         versions = _file_versions(changed)
         has_deletions = any(fragment.HasField("deletion_file") for fragment in changed)
+        has_spilled = any(map(is_spilled, changed))
         if self._extended is not None:
             versions |= {version_of_pair(*pair) for pair in self._extended.fragments.version_pairs}
             has_deletions = has_deletions or bool(self._extended.fragments.deleted_rows)
+            flags = self._extended.reader_flags | self._extended.writer_flags
+            has_spilled = has_spilled or (
+                bool(flags & SPILLED_ROW_LINEAGE) and any(map(is_spilled, self._extended.message.fragments))
+            )
         if not message.HasField("data_format"):
             message.data_format.file_format = "lance"
             message.data_format.version = self._data_version(versions).name
-        mixed = bool(versions - {version_of_name(message.data_format.version)})
-        if mixed and V0_1 in versions | {version_of_name(message.data_format.version)}:
-            raise OperationError("data files of version 0.1 and of 2.x cannot be in one table")
+        named = version_of_name(message.data_format.version)
+        if len(versions | {named}) > 1 and V0_1 in versions | {named}:
+            other = max(versions | {named}).name
+            raise OperationError(
+                f"{self.transaction.name} would leave data files of versions 0.1 and {other} in one table: "
+                "V1 and V2 storage versions cannot be mixed. All data files must have the same version, or be of 2.x"
+            )
         message.reader_feature_flags, message.writer_feature_flags = next_flags(
-            message, deletions=has_deletions, stable_row_ids=self.stable, covered_index=covered, mixed_versions=mixed
+            message,
+            sticky=self._sticky_flags,
+            deletions=has_deletions,
+            stable_row_ids=self.stable,
+            covered_index=covered,
+            mixed_versions=bool(versions - {named}),
+            spilled_lineage=has_spilled,
         )
 
     def _data_version(self, versions: set[FileVersion]) -> FileVersion:

@@ -20,25 +20,96 @@ from lance_io.format.keys import (
 )
 from lance_io.format.schema_messages import decode_schema, put_keys, stored_primary_key
 from lance_io.format.version import V2_1, version_of_pair
+from lance_io.proto import file_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lance_io.format.schema import Schema
-    from lance_io.proto import file_pb2, table_pb2
+    from lance_io.proto import table_pb2
     from lance_io.table.transaction.operations import UpdateMap
+
+FIELD_ID_MAX: Final = (1 << 31) - 1
 
 
 def max_field_id(manifest: table_pb2.Manifest) -> int:
     """The largest id that the table is known to have used, -1 for none."""
+    mark = manifest.max_allocated_field_id if manifest.HasField("max_allocated_field_id") else -1
+    return max(_max_id_in_use(manifest), mark)
+
+
+def _max_id_in_use(manifest: table_pb2.Manifest) -> int:
     stored = (one for fragment in manifest.fragments for file in fragment.files for one in file.fields)
     named = (field.id for field in manifest.fields)
-    return max(max(stored, default=-1), max(named, default=-1), manifest.max_allocated_field_id or -1)
+    return max(max(stored, default=-1), max(named, default=-1))
 
 
 def first_free_id(manifest: table_pb2.Manifest) -> int:
-    """The id of the next field that the table gets."""
-    return max_field_id(manifest) + 1
+    """The id of the next field that the table gets. Raises `OperationError` where there is none left."""
+    highest = max_field_id(manifest)
+    if highest >= FIELD_ID_MAX:
+        raise OperationError(f"no further field id can be allocated because ids up to {highest} are exhausted")
+    return highest + 1
+
+
+# -- ids that are never given out again (feature flag 32768): field 24 of the manifest is the highest that was ---------
+
+
+def check_mark(manifest: table_pb2.Manifest) -> None:
+    """Raise `OperationError` unless the mark of a version, if it has one, is as high as the ids that it uses."""
+    if not manifest.HasField("max_allocated_field_id"):
+        return
+    mark, used = manifest.max_allocated_field_id, _max_id_in_use(manifest)
+    if not used <= mark <= FIELD_ID_MAX:
+        raise OperationError(
+            f"non-reusable field-ID high-water mark {mark} is below referenced field ID {used}, or above the highest "
+            f"id that there can be, {FIELD_ID_MAX}"
+        )
+
+
+def raise_mark(manifest: table_pb2.Manifest, mark: int, fragments: Iterable[table_pb2.DataFragment]) -> None:
+    """Set the mark of a version that is being made.
+
+    mark       that of the version before
+    fragments  those that are new or changed. Raises `OperationError` for a column of an id that is neither of the
+               schema nor was ever given out
+    """
+    named = {field.id for field in manifest.fields}
+    for fragment in fragments:
+        for file in fragment.files:
+            strange = [one for one in file.fields if one > mark and one not in named]
+            if strange:
+                raise OperationError(
+                    f"data file {file.path} references the new field ID {strange[0]}, which the schema does not have"
+                )
+    manifest.max_allocated_field_id = max(mark, max(named, default=0))
+
+
+def above_mark(
+    mark: int, fields: Iterable[file_pb2.Field], fragments: Iterable[table_pb2.DataFragment]
+) -> list[file_pb2.Field]:
+    """The fields of a schema that replaces another, numbered in their order from behind the mark if they are not yet.
+
+    fragments  whose files name them by their ids, which are changed likewise
+    Raises `OperationError` when there are not so many ids.
+    """
+    fields = list(fields)
+    if all(field.id > mark for field in fields):
+        return fields
+    if mark + len(fields) > FIELD_ID_MAX:
+        raise OperationError(f"no further field id can be allocated because ids up to {mark} are exhausted")
+    new_ids = {field.id: number for number, field in enumerate(fields, mark + 1)}
+    renumbered = []
+    for field in fields:
+        copy = file_pb2.Field()
+        copy.CopyFrom(field)
+        copy.id = new_ids[field.id]
+        copy.parent_id = new_ids.get(field.parent_id, field.parent_id)
+        renumbered.append(copy)
+    for fragment in fragments:
+        for file in fragment.files:
+            file.fields[:] = [new_ids.get(one, one) for one in file.fields]
+    return renumbered
 
 
 def check_merge(

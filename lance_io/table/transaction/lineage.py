@@ -8,11 +8,11 @@ inserted beside them get fresh ones behind.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lance_io.errors import OperationError
+from lance_io.errors import OperationError, UnsupportedError
 from lance_io.format.wire import parse_message
 from lance_io.proto import rowids_pb2
 from lance_io.table.manifest.row_ids import count_row_ids, decode_row_ids, decode_row_versions
@@ -25,6 +25,20 @@ if TYPE_CHECKING:
     from lance_io.proto import table_pb2
     from lance_io.table.manifest.roaring import U32Array
     from lance_io.table.manifest.row_ids import U64Array
+
+SPILLED: Final = ("spilled_row_ids", "spilled_created_at_versions", "spilled_last_updated_at_versions")
+
+
+def is_spilled(fragment: table_pb2.DataFragment) -> bool:
+    """Whether ids or versions of a fragment's rows are columns of its data files (feature flag 2048)."""
+    return any(fragment.HasField(name) for name in SPILLED)
+
+
+def _refuse_spilled(fragment: table_pb2.DataFragment, what: str) -> None:
+    raise UnsupportedError(
+        f"fragment {fragment.id} keeps {what} of its rows in a data file (feature flag 2048), and this change depends "
+        "on them, which is not implemented"
+    )
 
 
 @dataclass
@@ -41,6 +55,8 @@ class RowIdCounter:
         num_rows = fragment.physical_rows
         if not num_rows:
             raise OperationError("a new fragment does not say how many rows it has, which row ids depend on")
+        if fragment.HasField("spilled_row_ids"):
+            return num_rows  # whoever spilled them had all
         message = parse_message(rowids_pb2.RowIdSequence, fragment.inline_row_ids, "row id sequence")
         brought = count_row_ids(message)
         if brought > num_rows:
@@ -78,9 +94,10 @@ def constant_row_versions(num_rows: int, version: int) -> bytes:
 def stamp_new(fragment: table_pb2.DataFragment, version: int) -> None:
     """All rows of a new fragment were created by `version`; sequences that it brings stay."""
     sequence = constant_row_versions(fragment.physical_rows, version)
-    if not fragment.HasField("inline_created_at_versions"):
+    if not fragment.HasField("inline_created_at_versions") and not fragment.HasField("spilled_created_at_versions"):
         fragment.inline_created_at_versions = sequence
-    if not fragment.HasField("inline_last_updated_at_versions"):
+    is_spilled = fragment.HasField("spilled_last_updated_at_versions")
+    if not fragment.HasField("inline_last_updated_at_versions") and not is_spilled:
         fragment.inline_last_updated_at_versions = sequence
 
 
@@ -92,6 +109,8 @@ def stamp_moved(
     The others were created by `version`, which all of them were last changed by.
     """
     num_rows = fragment.physical_rows
+    if is_spilled(fragment):
+        _refuse_spilled(fragment, "the ids or versions")
     fragment.inline_last_updated_at_versions = constant_row_versions(num_rows, version)
     created = np.full(num_rows, version, dtype=np.uint64)
     moved = decode_row_ids(fragment.inline_row_ids, num_rows)[:num_moved]
@@ -105,6 +124,8 @@ def _created_at(ids: U64Array, sources: Iterable[table_pb2.DataFragment]) -> U64
     order = np.argsort(ids)
     ordered = ids[order]
     for source in sources:
+        if source.HasField("spilled_row_ids") or source.HasField("spilled_created_at_versions"):
+            _refuse_spilled(source, "the ids or versions")
         known = decode_row_ids(source.inline_row_ids, source.physical_rows)
         slots = np.searchsorted(ordered, known)
         found = slots < len(ordered)
@@ -117,7 +138,8 @@ def _created_at(ids: U64Array, sources: Iterable[table_pb2.DataFragment]) -> U64
 
 
 def stamp_all(fragment: table_pb2.DataFragment, version: int) -> None:
-    """All rows of a fragment were last changed by `version`."""
+    """All rows of a fragment were last changed by `version`; what its data files say of that counts no more."""
+    fragment.ClearField("spilled_last_updated_at_versions")
     fragment.inline_last_updated_at_versions = constant_row_versions(fragment.physical_rows, version)
 
 
@@ -126,6 +148,8 @@ def stamp_updated(fragment: table_pb2.DataFragment, version: int, offsets: U32Ar
     num_rows = fragment.physical_rows
     if len(offsets) and int(offsets[-1]) >= num_rows:
         raise OperationError(f"fragment {fragment.id}: row {int(offsets[-1])} of {num_rows} was updated")
+    if fragment.HasField("spilled_last_updated_at_versions"):
+        _refuse_spilled(fragment, "the versions")
     data = fragment.inline_last_updated_at_versions if fragment.HasField("inline_last_updated_at_versions") else None
     versions = decode_row_versions(data, num_rows).copy()
     versions[offsets] = version

@@ -1,0 +1,229 @@
+"""Blobs that the table manages (feature flag 16384): payloads in `_blobs/`, which several data files may share."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance.blob import blob_array, blob_field
+
+import lance_io
+from lance_io.dataset.blobs.blob_values import locate_in_file, read_located
+from lance_io.dataset.version.object_keys import StoredObject
+from lance_io.errors import FormatError, SchemaError
+from lance_io.plans.plan import drive_sync
+from tests.interop.test_feature_flags import newest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MANAGED = {"lance.blob.managed": "true"}
+KINDS = {
+    "lance-encoding:blob-inline-size-threshold": "10",
+    "lance-encoding:blob-dedicated-size-threshold": "40",
+    "lance-encoding:blob-pack-file-size-threshold": "70",
+}
+PAYLOADS = [b"small", b"p" * 20, b"q" * 30, None, b"", b"d" * 50, b"r" * 40, b"s" * 39]
+
+
+def rows(metadata: dict[str, str] | None = MANAGED) -> pa.Table:
+    """Two blob columns, with thresholds that make all kinds of few bytes, and blobs inside of lists."""
+    fields = [blob_field(name) for name in ("b", "c")]
+    fields = [field.with_metadata({**(field.metadata or {}), **KINDS}) for field in fields]
+    array = blob_array(PAYLOADS)
+    lists = pa.ListArray.from_arrays(pa.array([*range(8), 8], pa.int32()), array, type=pa.list_(blob_field("item")))
+    schema = pa.schema([pa.field("i", pa.int64()), *fields, pa.field("l", lists.type)], metadata=metadata)
+    return pa.table([pa.array(range(8)), array, array, lists], schema=schema)
+
+
+def payload_files(folder: Path) -> list[int]:
+    """Sizes of what lies in `_blobs/`."""
+    return sorted(path.stat().st_size for path in (folder / "_blobs").glob("*.blob"))
+
+
+def shape(uri: str) -> list[Any]:
+    """Descriptions without the random names, which are told by their order instead."""
+    numbers: dict[str, int] = {}
+    found = []
+    for row in lance.dataset(uri).to_table(columns=["b", "c"]).to_pylist():
+        for blob in row.values():
+            if blob is not None and blob["blob_uri"]:
+                assert blob["blob_uri"].startswith("_blobs/") and blob["blob_uri"].endswith(".blob")
+                blob["blob_uri"] = numbers.setdefault(blob["blob_uri"], len(numbers))
+            if blob is not None and blob["kind"] == 0:
+                blob["position"] = None  # where in the data file is the writer's own business
+            found.append(blob)
+    return found
+
+
+def assert_same(ours: lance_io.LanceDataset, theirs: lance.LanceDataset) -> None:
+    """Both libraries give the same bytes, as columns, as files and by ranges."""
+    for column in ("b", "c", "l"):
+        options = {"columns": [column], "blob_handling": "all_binary"}
+        assert ours.to_table(**options).to_pydict() == theirs.to_table(**options).to_pydict()
+    every = list(range(theirs.count_rows()))
+    found = [
+        [blob and (blob.size(), blob.read()) for blob in table.take_blobs("c", indices=every)]
+        for table in (ours, theirs)
+    ]
+    assert found[0] == found[1]
+    ours.validate()
+
+
+@pytest.mark.parametrize("library", [lance, lance_io], ids=["pylance", "ours"])
+def test_what_one_library_manages_the_other_reads(tmp_path: Path, library: Any) -> None:
+    uri = str(tmp_path / "t")
+    library.write_dataset(rows(), uri, max_rows_per_file=5)
+    assert_same(lance_io.dataset(uri), lance.dataset(uri))
+    for other in (lance, lance_io):
+        other.write_dataset(rows(None), uri, mode="append")  # what decides is the table's metadata
+        assert_same(lance_io.dataset(uri), lance.dataset(uri))
+    library.dataset(uri).delete("i = 1")
+    assert_same(lance_io.dataset(uri), lance.dataset(uri))
+    assert {blob["kind"] for blob in shape(uri) if blob is not None} == {0, 4}
+    assert not list((tmp_path / "t" / "data").glob("*/*.blob"))
+
+
+def test_our_files_are_laid_out_as_those_of_pylance(tmp_path: Path) -> None:
+    for name, library in (("theirs", lance), ("ours", lance_io)):
+        library.write_dataset(rows(), str(tmp_path / name), max_rows_per_file=5)
+    assert shape(str(tmp_path / "ours")) == shape(str(tmp_path / "theirs"))
+    assert payload_files(tmp_path / "ours") == payload_files(tmp_path / "theirs")
+    assert list(newest(tmp_path / "ours").fields) == list(newest(tmp_path / "theirs").fields)
+
+
+def steps_of(library: Any, folder: Path) -> list[tuple[int, int, set[int]]]:
+    """Words and kinds of blobs of every version of a history in which the metadata come and go."""
+    uri, found = str(folder), []
+
+    def note() -> None:
+        message = newest(folder)
+        kinds = {blob["kind"] for blob in shape(uri) if blob is not None}
+        found.append((message.reader_feature_flags, message.writer_feature_flags, kinds))
+
+    for metadata, options in (
+        ({"lance.blob.managed": "false"}, {}),
+        (MANAGED, {"mode": "append"}),
+        (MANAGED, {"mode": "overwrite"}),
+        (None, {"mode": "append"}),
+        (None, {"mode": "overwrite"}),
+    ):
+        library.write_dataset(rows(metadata), uri, **options)
+        note()
+    for value in ("true", "false", None):
+        library.dataset(uri).update_schema_metadata({"lance.blob.managed": value})
+        note()
+        library.write_dataset(rows(None), uri, mode="append")
+        note()
+    library.dataset(uri, version=1).restore()
+    note()
+    return found
+
+
+def test_the_flag_comes_with_the_metadata_and_stays(tmp_path: Path) -> None:
+    ours, theirs = (steps_of(library, tmp_path / library.__name__) for library in (lance_io, lance))
+    assert ours == theirs
+    assert [words for *words, _ in ours] == [[0, 0]] * 2 + [[16384, 16384]] * 10
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_tables_without_blobs_of_the_second_kind_may_be_managed(tmp_path: Path, version: str) -> None:
+    field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    values = pa.table([pa.array([b"x" * 200_000, None])], schema=pa.schema([field], metadata=MANAGED))
+    described = []
+    for library in (lance, lance_io):
+        uri = str(tmp_path / library.__name__)
+        library.write_dataset(values, uri, data_storage_version=version)
+        message = newest(tmp_path / library.__name__)
+        files = len(payload_files(tmp_path / library.__name__))
+        described.append((message.reader_feature_flags, message.writer_feature_flags, files))
+        for other in (lance, lance_io):
+            assert [blob and blob.size() for blob in other.dataset(uri).take_blobs("b", indices=[0, 1])] == [
+                200_000,
+                None,
+            ]
+    assert described == [(16384, 16384, int(version == "2.2"))] * 2
+
+
+def test_the_metadata_is_true_or_false(tmp_path: Path) -> None:
+    for library in (lance, lance_io):
+        for value in ("True", "1", ""):
+            uri = str(tmp_path / library.__name__)
+            with pytest.raises(OSError, match=r"lance\.blob\.managed must be true or false"):
+                library.write_dataset(rows({"lance.blob.managed": value}), uri)
+        library.write_dataset(rows(), uri)
+        with pytest.raises(OSError, match=r"lance\.blob\.managed must be true or false"):
+            library.dataset(uri).update_schema_metadata({"lance.blob.managed": "yes"})
+    with pytest.raises(SchemaError):
+        lance_io.write_dataset(rows({"lance.blob.managed": "yes"}), str(tmp_path / "t"))
+    assert not (tmp_path / "t").exists() or not list((tmp_path / "t").rglob("*.*"))
+
+
+def test_branches_clones_and_bases_share_payloads(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    theirs = lance.write_dataset(rows(), uri)
+    theirs.create_branch("side")
+    lance.write_dataset(rows(), theirs.checkout_version(("side", None)), mode="append")
+    branch = theirs.checkout_version(("side", None))
+    assert_same(lance_io.dataset(uri).checkout_version(("side", None)), branch)
+    clone = theirs.shallow_clone(str(tmp_path / "clone"), 1)
+    assert_same(lance_io.dataset(clone.uri), clone)
+    clone.delete("i = 2")
+    clone.optimize.compact_files()  # whose descriptions name the base path of the payloads: kind 5
+    assert {blob["kind"] for blob in shape(clone.uri) if blob is not None} == {0, 5}
+    assert_same(lance_io.dataset(clone.uri), lance.dataset(clone.uri))
+    for is_root in (True, False):
+        base = tmp_path / f"base {is_root}"
+        base.mkdir()
+        bases = [lance.DatasetBasePath(str(base), name="one", is_dataset_root=is_root)]
+        made = lance.write_dataset(rows(), str(tmp_path / f"t {is_root}"), initial_bases=bases, target_bases=["one"])
+        assert_same(lance_io.dataset(made.uri), made)
+
+
+def test_payloads_outlive_the_data_files_that_brought_them(tmp_path: Path) -> None:
+    """Compaction makes data files that share payloads with those before; cleanups of both libraries know."""
+    uri = str(tmp_path / "t")
+    lance_io.write_dataset(rows(), uri, max_rows_per_file=4)
+    lance.dataset(uri).optimize.compact_files()
+    lance_io.dataset(uri).cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert len(list((tmp_path / "t" / "data").glob("*.lance"))) == 1
+    assert_same(lance_io.dataset(uri), lance.dataset(uri))
+    before = payload_files(tmp_path / "t")
+    lance.dataset(uri).cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert payload_files(tmp_path / "t") == before
+    assert_same(lance_io.dataset(uri), lance.dataset(uri))
+
+
+def test_a_write_that_fails_leaves_no_payloads(tmp_path: Path) -> None:
+    def batches() -> Any:
+        yield from rows().to_batches()
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        lance_io.write_dataset(batches(), str(tmp_path / "t"), schema=rows().schema)
+    assert not [path for path in (tmp_path / "t").rglob("*") if path.is_file()]
+
+
+def test_paths_of_managed_blobs_stay_below_their_folder(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    state = lance_io.write_dataset(rows(), uri)._state
+    (tmp_path / "secret").write_bytes(b"secret")
+
+    def read(kind: int, base: int, path: str) -> pa.Array:
+        members = {"kind": kind, "position": 0, "size": 3, "blob_id": base, "blob_uri": path}
+        types = [pa.uint8(), pa.uint64(), pa.uint64(), pa.uint32(), pa.string()]
+        arrays = [pa.array([value], one) for value, one in zip(members.values(), types, strict=True)]
+        file = StoredObject(state.location.store, str(tmp_path / "t" / "data" / "x.lance"))
+        described = pa.StructArray.from_arrays(arrays, list(members))
+        return drive_sync(read_located(state, drive_sync(locate_in_file(state, file, described))))
+
+    for path in ("_blobs/../../secret", "../secret", str(tmp_path / "secret"), "", "data/x", "_blobs"):
+        with pytest.raises(FormatError, match=r"leaves its folder|expected a path below _blobs/"):
+            read(4, 0, path)
+    with pytest.raises(FormatError, match="base path 3, which the manifest does not declare"):
+        read(5, 3, "_blobs/x.blob")
+    with pytest.raises(FormatError, match="blob kind 6"):
+        read(6, 0, "_blobs/x.blob")
