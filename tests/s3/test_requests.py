@@ -114,8 +114,13 @@ def costs(
     return found, results
 
 
-def compare(parts: list[pa.Table], version: str, uri: str, s3: S3Server, proxy: CountingProxy) -> dict[str, int]:
-    """Our requests by operation; neither they nor our bytes are above pylance's anywhere."""
+def compare(
+    parts: list[pa.Table], version: str, uri: str, s3: S3Server, proxy: CountingProxy, gap_bytes: int = 0
+) -> dict[str, int]:
+    """Our requests by operation; neither they nor our bytes are above pylance's anywhere.
+
+    gap_bytes  that may be read more, where values lie so near to each other that one request takes several
+    """
     for table in parts:
         lance.write_dataset(table, uri, mode="append", data_storage_version=version, storage_options=s3.options())
     options, rows = s3.options(aws_endpoint=proxy.endpoint), len(parts[0])
@@ -125,7 +130,7 @@ def compare(parts: list[pa.Table], version: str, uri: str, s3: S3Server, proxy: 
     for name, spent in ours.items():
         assert spent.requests <= theirs[name].requests, name
         slack = CHUNK_TABLE_BYTES if name == "warm scan of a column" else 0  # scans do not look into the cache
-        assert spent.body_bytes <= theirs[name].body_bytes + slack, name
+        assert spent.body_bytes <= theirs[name].body_bytes + slack + gap_bytes, name
         assert spent.list_bytes <= theirs[name].list_bytes, name
         assert spent.count("HEAD") == 0, name
     return {name: spent.requests for name, spent in ours.items()}
@@ -148,6 +153,11 @@ def test_three_columns(version: str, s3: S3Server, s3_uri: str, proxy: CountingP
 def test_seven_columns(version: str, s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
     ours = compare([wide_part(number) for number in range(FRAGMENTS)], version, s3_uri, s3, proxy)
     assert ours == dict(zip(NAMES, (2, 0, 24, 10, 12, 6, 2, 2, 16, 2, 4, 2, 3), strict=True))
+
+
+@pytest.mark.parametrize("make", [part, wide_part])
+def test_tables_of_version_2_0(make: Any, s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
+    compare([make(number) for number in range(FRAGMENTS)], "2.0", s3_uri, s3, proxy, gap_bytes=16 * 1024)
 
 
 def small_part(number: int, *, rows: int) -> pa.Table:
