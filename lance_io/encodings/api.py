@@ -11,8 +11,9 @@ A page's buffers are named by absolute file offsets, so layouts yield file range
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lance_io.encodings.cuts import PageCuts
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
 
@@ -112,3 +114,29 @@ class PageLayout(Protocol):
     def describe(self) -> PageDescription:
         """What the page is made of."""
         ...
+
+
+class ArrayLayout(ABC):
+    """A page of file version 2.0: its index is found on the way when rows are first read.
+
+    Told by its class from pages of later versions, without what reads it, which loads when a file of 2.0 is opened.
+
+    join_key      pages whose rows can be decoded into one array have the same; None for those decoded alone
+    stride_bytes  bytes of a value that lies in the file as in memory, else 0
+    """
+
+    num_rows: int
+    join_key: str | None
+    stride_bytes: int
+
+    @abstractmethod
+    def located(self, index: Any) -> PageIndex:
+        """An index that says where the page is, too."""
+
+    @abstractmethod
+    def read_indexed(self, selection: RowSelection) -> Steps[tuple[pa.Array, PageIndex]]:
+        """The selected rows, in no more rounds than they take, and the page's index."""
+
+    @abstractmethod
+    def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:
+        """As `cut_page` for this page."""

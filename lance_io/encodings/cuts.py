@@ -18,10 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lance_io.encodings.v2_0.lists import ListPage
-from lance_io.encodings.v2_0.page import ArrayPage, even_borders
-from lance_io.encodings.v2_0.page import known as known_ends
-from lance_io.encodings.v2_0.variable import EndsIndex, Variable
+from lance_io.encodings.api import ArrayLayout
 from lance_io.encodings.v2_1.blob import BlobPage
 from lance_io.encodings.v2_1.fullzip import FullZipIndex, FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockIndex, MiniBlockPage
@@ -29,7 +26,6 @@ from lance_io.spans import int64s, uint8s
 
 if TYPE_CHECKING:
     from lance_io.encodings.api import PageIndex, PageLayout
-    from lance_io.encodings.v2_0.variable import Ends
     from lance_io.spans import IntArray, Steps
 
 CLEAN_BORDER_SHARE: Final = 4  # a border that splits no row may be this part of a piece away from the ideal one
@@ -72,39 +68,10 @@ def cut_page(
         return _cut_entries(index, page.source.buffer_sizes[0], start, end, piece_bytes)
     if isinstance(page, FullZipPage):
         slots = np.arange(start, end + 1, dtype=np.int64)
-        return _cut(None, slots, slots * page.stride_bytes, piece_bytes)
-    if isinstance(page, ListPage):
-        return (yield from _cut_ends(page, page.ends, start, end, piece_bytes, known))
-    if isinstance(page, ArrayPage):
-        return (yield from _cut_array(page, start, end, piece_bytes, known))
+        return cut_evenly(None, slots, slots * page.stride_bytes, piece_bytes)
+    if isinstance(page, ArrayLayout):
+        return (yield from page.cut(start, end, piece_bytes, known))
     return None
-
-
-def _cut_array(
-    page: ArrayPage, start: int, end: int, piece_bytes: int, known: PageIndex | None
-) -> Steps[PageCuts | None]:
-    if page.row_bits is not None:
-        num_bytes = page.row_bits * (end - start) // 8
-        slots = even_borders(start, end, max(1, num_bytes // max(1, piece_bytes)))
-        return PageCuts(known, slots, np.diff(slots) * page.row_bits // 8)
-    if isinstance(page.values, Variable):
-        return (yield from _cut_ends(page, page.values.ends, start, end, piece_bytes, known))
-    return None
-
-
-def _cut_ends(
-    page: ArrayPage | ListPage, ends: Ends, start: int, end: int, piece_bytes: int, known: PageIndex | None
-) -> Steps[PageCuts | None]:
-    if ends.buffer.scheme or page.is_compressed:
-        return None
-    index = known_ends(known)
-    if not isinstance(index, EndsIndex):
-        index = yield from ends.read_all()
-    borders = ends.borders(index, start, end)
-    bytes_per_end = page.num_bytes / max(1, ends.end_max)  # of the items or bytes, those of the ends counted in
-    return _cut(
-        index, np.arange(start, end + 1, dtype=np.int64), (borders * bytes_per_end).astype(np.int64), piece_bytes
-    )
 
 
 def _cut_chunks(index: MiniBlockIndex, start: int, end: int, piece_bytes: int) -> PageCuts:
@@ -116,17 +83,17 @@ def _cut_chunks(index: MiniBlockIndex, start: int, end: int, piece_bytes: int) -
     splits_row = None
     if index.preamble is not None:
         splits_row = np.append(uint8s(index.preamble)[first : last + 1], 0)[: len(slots)].astype(bool)
-    return _cut(index, slots, offsets, piece_bytes, splits_row)
+    return cut_evenly(index, slots, offsets, piece_bytes, splits_row)
 
 
 def _cut_entries(index: FullZipIndex, data_bytes: int, start: int, end: int, piece_bytes: int) -> PageCuts:
     entries = np.frombuffer(index.entries, dtype=f"<u{index.width_bytes}")[start : end + 1]
     # damaged entries are found where rows are read by them; here they must only not lead astray
     offsets = np.maximum.accumulate(np.minimum(entries, np.uint64(data_bytes)).astype(np.int64))
-    return _cut(index, np.arange(start, end + 1, dtype=np.int64), offsets, piece_bytes)
+    return cut_evenly(index, np.arange(start, end + 1, dtype=np.int64), offsets, piece_bytes)
 
 
-def _cut(
+def cut_evenly(
     index: PageIndex | None,
     slots: IntArray,
     offsets: IntArray,

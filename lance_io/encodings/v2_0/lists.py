@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io._kernels import DamagedError
-from lance_io.encodings.api import PageDescription, RowSelection
+from lance_io.encodings.api import ArrayLayout, PageDescription, RowSelection
 from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_0.array import open_ends
 from lance_io.encodings.v2_0.buffers import Runs
 from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, locate_lists
-from lance_io.encodings.v2_0.page import ArrayPage, known, structs_around
+from lance_io.encodings.v2_0.page import ArrayPage, cut_by_ends, ends_known, structs_around
 from lance_io.encodings.v2_0.variable import Ends
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from lance_io._kernels import Leaf
     from lance_io.encodings.api import PageIndex, PageLayout
+    from lance_io.encodings.cuts import PageCuts
     from lance_io.encodings.v2_0.page import ArraySource
     from lance_io.encodings.v2_0.variable import EndsIndex
     from lance_io.levels.path import LeafPath
@@ -119,7 +120,7 @@ class Items:
         return max(total, 0)
 
 
-class ListPage:
+class ListPage(ArrayLayout):
     """One page of the ends of lists.
 
     path        of the leaf that is read
@@ -128,6 +129,8 @@ class ListPage:
     first_item  items of the pages before
     items       where they are
     """
+
+    stride_bytes = 0  # lists do not lie in the file as in memory
 
     def __init__(
         self, source: ArraySource, path: LeafPath, depth: int, above: int, first_item: int, items: Items | None
@@ -160,17 +163,12 @@ class ListPage:
         return self.items.one_page(self.first_item, self.first_item + self.num_items)
 
     @cached_property
-    def join_key(self) -> str | None:
+    def join_key(self) -> str | None:  # type: ignore[override]  # found when it is first asked for
         """Pages whose rows can be decoded into one array have the same; None for those decoded alone."""
         found = self._item_page
         if found is None or found[0].kind is None:
             return None
         return f"lists {self.path.array_kind} {found[0].kind.shape!r}"
-
-    @property
-    def stride_bytes(self) -> int:
-        """0: lists do not lie in the file as in memory."""
-        return 0
 
     def located(self, index: EndsIndex | None) -> LocatedIndex:
         """The ends, and the page for kernels, if they take it."""
@@ -213,11 +211,17 @@ class ListPage:
         """The selected rows: a round for the ends, unless they are known, and those of the items."""
         assert self.items is not None, "a page of lists is read with its items"
         try:
-            spans = yield from self.ends.read(Runs.of(selection), known(index))
+            spans = yield from self.ends.read(Runs.of(selection), ends_known(index))
             items = yield from self.items.read(spans.starts + self.first_item, spans.ends + self.first_item)
         except DamagedError as error:
             raise damaged(error) from None
         return self._lists(selection.num_rows, spans.validity, spans.offsets, spans.null_count, items)
+
+    def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:
+        """At any list, known from all ends (one round)."""
+        if self.is_compressed:
+            return None
+        return (yield from cut_by_ends(self.ends, self.num_bytes, start, end, piece_bytes, known))
 
     def read_indexed(self, selection: RowSelection) -> Steps[tuple[pa.Array, PageIndex]]:
         """The selected rows, in as many rounds, and the ends, where they are few."""

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io._kernels import DamagedError
-from lance_io.encodings.api import PageDescription, RowSelection
+from lance_io.encodings.api import ArrayLayout, PageDescription, RowSelection
+from lance_io.encodings.cuts import PageCuts, cut_evenly
 from lance_io.encodings.v2_0.array import open_array
 from lance_io.encodings.v2_0.buffers import PageBuffers, Runs
 from lance_io.encodings.v2_0.dictionary import ItemsIndex
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from lance_io._kernels import Leaf
     from lance_io.encodings.api import PageIndex
+    from lance_io.encodings.v2_0.variable import Ends
     from lance_io.format.columns import PageInfo
     from lance_io.levels.path import LeafPath, PathNode
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
@@ -84,14 +86,14 @@ def structs_around(nodes: Sequence[PathNode], array: pa.Array) -> pa.Array:
     return array
 
 
-def known(index: PageIndex | None) -> EndsIndex | ItemsIndex | None:
+def ends_known(index: PageIndex | None) -> EndsIndex | ItemsIndex | None:
     """What an index of a page says about its values."""
     if isinstance(index, LocatedIndex):
         return index.index
     return index if isinstance(index, (EndsIndex, ItemsIndex)) else None
 
 
-class ArrayPage:
+class ArrayPage(ArrayLayout):
     """One page of a leaf column.
 
     path    of the column
@@ -156,10 +158,21 @@ class ArrayPage:
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows: one round; two for strings whose ends are not known."""
         try:
-            array = yield from self.values.read(Runs.of(selection), known(index))
+            array = yield from self.values.read(Runs.of(selection), ends_known(index))
         except DamagedError as error:
             raise damaged(error) from None
         return self._nested(array)
+
+    def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:
+        """Anywhere where values have one width, else at any value, known from all ends (one round)."""
+        if self.row_bits is not None:
+            num_bytes = self.row_bits * (end - start) // 8
+            slots = even_borders(start, end, max(1, num_bytes // max(1, piece_bytes)))
+            return PageCuts(known, slots, np.diff(slots) * self.row_bits // 8)
+        if isinstance(self.values, Variable) and not self.is_compressed:
+            ends = self.values.ends
+            return (yield from cut_by_ends(ends, self.num_bytes, start, end, piece_bytes, known))
+        return None
 
     def read_indexed(self, selection: RowSelection) -> Steps[tuple[pa.Array, PageIndex]]:
         """The selected rows, in as many rounds, and the index, which is found on the way."""
@@ -229,3 +242,22 @@ def even_borders(start: int, end: int, num_parts: int) -> IntArray:
     parts: Any = np.arange(num_parts + 1, dtype=np.int64)
     borders: IntArray = start + (end - start) * parts // num_parts
     return borders
+
+
+def cut_by_ends(
+    ends: Ends, num_bytes: int, start: int, end: int, piece_bytes: int, known: PageIndex | None
+) -> Steps[PageCuts | None]:
+    """Cut at any value, by all ends; None where these are compressed.
+
+    num_bytes  of the page
+    known      its index, where somebody has read it before
+    """
+    if ends.buffer.scheme:
+        return None
+    index = ends_known(known)
+    if not isinstance(index, EndsIndex):
+        index = yield from ends.read_all()
+    borders = ends.borders(index, start, end)
+    bytes_per_end = num_bytes / max(1, ends.end_max)  # of the items or bytes, those of the ends counted in
+    offsets = (borders * bytes_per_end).astype(np.int64)
+    return cut_evenly(index, np.arange(start, end + 1, dtype=np.int64), offsets, piece_bytes)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from lance_io._kernels import split_items
 from lance_io.codecs.tree import FSST_TABLE_BYTES
+from lance_io.encodings.api import ArrayLayout
 from lance_io.encodings.registry import open_page
-from lance_io.encodings.v2_0.lists import ListPage
-from lance_io.encodings.v2_0.page import ArrayPage
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, symbols_at
 from lance_io.errors import FormatError
@@ -251,4 +250,4 @@ class Column:
 
 def join_key_of(page: PageLayout) -> str | None:
     """What a page has in common with those whose rows make one array with its own; None for all others."""
-    return page.join_key if isinstance(page, (MiniBlockPage, FullZipPage, ArrayPage, ListPage)) else None
+    return page.join_key if isinstance(page, (MiniBlockPage, FullZipPage, ArrayLayout)) else None

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lance_io.errors import FormatError
-from lance_io.file.open.array_columns import ArrayColumns, ColumnTree, first_page_is_list
 from lance_io.file.open.column_pages import Column, Layouts, Pages, where
 from lance_io.file.open.projected_pages import FileView
 from lance_io.format.columns import decode_column, decode_column_table, decode_columns, ordinary_info
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.file.open.array_columns import ArrayColumns, ColumnTree
     from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
     from lance_io.format.columns import ColumnInfo
     from lance_io.format.footer import Footer, OffsetTable
@@ -61,6 +61,8 @@ class FileSchema:
     def of(cls, schema: Schema, version: FileVersion) -> FileSchema:
         """The columns of a file with this schema."""
         if version == V2_0:
+            from lance_io.file.open.array_columns import ColumnTree  # with all that reads 2.0, which few tables need
+
             tree = ColumnTree.of(schema)
             return cls(schema, tree.paths, tree=tree)
         return cls(schema, tuple(path for top in schema.fields for path in leaf_paths(top)))
@@ -104,6 +106,8 @@ class OpenedFile:
         self.paths = schema.paths
         self._arrays: ArrayColumns | None = None
         if schema.tree is not None:
+            from lance_io.file.open.array_columns import ArrayColumns, first_page_is_list
+
             tree = schema.tree
             if footer.num_columns != len(tree.paths) and messages is not None:
                 tree = tree.with_byte_lists(footer.num_columns, lambda index: first_page_is_list(self.info(index)))

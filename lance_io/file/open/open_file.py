@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import FetchedSuffix, FileSteps, Suffix, Tail, Wait
-from lance_io.file.open.batched_file import open_batched
 from lance_io.file.open.data_file import FileSchema, OpenedFile
 from lance_io.format.columns import decode_column_table
 from lance_io.format.ending import decode_ending
@@ -97,6 +96,8 @@ def _open(
         tail, file_bytes = yield from _read_tail(context, ref, is_whole)
         identity = context.store.identity, ref.key, file_bytes
         if version_at_end(tail.buffer) == V0_1:
+            from lance_io.file.open.batched_file import open_batched  # with all that reads 0.1, which few tables need
+
             return (yield from open_batched(identity, ref, tail))
         return (yield from _parse(context, identity, tail, file_bytes, columns))
     except FormatError as error:

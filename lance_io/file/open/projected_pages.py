@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from lance_io._kernels import PageRows
-from lance_io.encodings.v2_0.lists import ListPage
-from lance_io.encodings.v2_0.page import ArrayPage
+from lance_io.encodings.api import ArrayLayout
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.file.open.column_pages import join_key_of
 from lance_io.records import dataclass
@@ -98,7 +97,7 @@ class AlikePages:
 
 def is_array(page: Any) -> bool:
     """Whether it is a page of version 2.0, whose index is found when it is first read."""
-    return isinstance(page, (ArrayPage, ListPage))
+    return isinstance(page, ArrayLayout)
 
 
 def stride_of(page: Any) -> int:

@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import limits
 from lance_io._kernels import DamagedError
-from lance_io.encodings.api import RowSelection
+from lance_io.encodings.api import ArrayLayout, RowSelection
 from lance_io.encodings.cuts import cut_page
 from lance_io.encodings.rounds import fetch, together
-from lance_io.encodings.v2_0.lists import ListPage
-from lance_io.encodings.v2_0.page import ArrayPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_whole, whole_ranges
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_steps import served_by
-from lance_io.file.open.batched_file import BatchedFile
 from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.version import V0_1
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,7 +157,7 @@ def _read_joined(group: list[Piece]) -> Steps[list[pa.Array]]:
 
 
 def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) -> Steps[pa.Array]:
-    finds_index = isinstance(page, (ArrayPage, ListPage))
+    finds_index = isinstance(page, ArrayLayout)
     ranges = page.index_ranges() if index is None and not finds_index else None
     if ranges is not None:
         index = page.load_index((yield ranges))
@@ -220,7 +218,7 @@ def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int) -> boo
     """
     if piece.file is not first.file:
         return False
-    if type(piece.file) is BatchedFile and piece.row_start == first.row_start:  # pages of all columns alternate there
+    if piece.file.version == V0_1 and piece.row_start == first.row_start:  # pages of all columns alternate there
         bytes_max = limits.SCAN_PIECE_BYTES
     if num_bytes + piece.num_bytes > bytes_max:
         return False

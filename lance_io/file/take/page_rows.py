@@ -11,10 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io._kernels import DamagedError
-from lance_io.encodings.api import NoIndex, PageIndex, RowSelection
+from lance_io.encodings.api import ArrayLayout, NoIndex, PageIndex, RowSelection
 from lance_io.encodings.rounds import together
-from lance_io.encodings.v2_0.lists import ListPage
-from lance_io.encodings.v2_0.page import ArrayPage
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
 from lance_io.encodings.v2_1.page import damaged
@@ -102,7 +100,7 @@ def read_column(file: TableFile, wanted: ColumnRows, tail: Tail | None, cache: S
 def _read_page(file: TableFile, wanted: ColumnRows, at: int, tail: Tail | None, cache: SearchCache) -> Steps[pa.Array]:
     page, index = wanted.column.pages[wanted.numbers[at]], wanted.indexes[at]
     steps: Steps[pa.Array]
-    if index is None and isinstance(page, (ArrayPage, ListPage)):
+    if index is None and isinstance(page, ArrayLayout):
         steps = _read_indexed(page, wanted, at, cache)
     else:
         steps = page.read(index, wanted.of_page(at))
@@ -112,7 +110,7 @@ def _read_page(file: TableFile, wanted: ColumnRows, at: int, tail: Tail | None, 
         raise located(error, file, wanted.column, wanted.numbers[at]) from error.__cause__
 
 
-def _read_indexed(page: ArrayPage | ListPage, wanted: ColumnRows, at: int, cache: SearchCache) -> Steps[pa.Array]:
+def _read_indexed(page: ArrayLayout, wanted: ColumnRows, at: int, cache: SearchCache) -> Steps[pa.Array]:
     """Rows of a page whose index is found on the way to them."""
     array, index = yield from page.read_indexed(wanted.of_page(at))
     cache.put(wanted.column.keys[wanted.numbers[at]], index, index.nbytes)
@@ -167,7 +165,7 @@ def _missing(cache: SearchCache, wanted: list[ColumnRows], is_ahead: bool) -> li
             number = one.numbers[at]
             page, key = pages[number], keys[number]
             ranges = None if type(page) is MiniBlockPage else page.index_ranges()
-            if ranges is not None and not is_ahead and isinstance(page, (ArrayPage, ListPage)):
+            if ranges is not None and not is_ahead and isinstance(page, ArrayLayout):
                 continue
             if type(page) is MiniBlockPage or ranges is not None:
                 found.append(_Missing(one, at, number, key, page, ranges))
@@ -179,7 +177,7 @@ def _missing(cache: SearchCache, wanted: list[ColumnRows], is_ahead: bool) -> li
 
 def _made_index(page: PageLayout) -> PageIndex:
     """The index of a page of which nothing need be read."""
-    if isinstance(page, (ArrayPage, ListPage)):
+    if isinstance(page, ArrayLayout):
         return page.located(None)
     return page.plain_index() if isinstance(page, FullZipPage) and page.join_key is not None else NoIndex()
 
