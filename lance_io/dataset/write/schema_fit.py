@@ -12,13 +12,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from lance_io.dataset.version.system_columns import SYSTEM_COLUMNS
-from lance_io.errors import SchemaError, UnsupportedDataError, UnsupportedError
+from lance_io.errors import OperationError, SchemaError, UnsupportedDataError, UnsupportedError
 from lance_io.format.keys import check_primary_key
 from lance_io.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, Field, Schema, numbered
 from lance_io.format.schema_arrow import schema_from_arrow
-from lance_io.format.version import V2_2
+from lance_io.format.version import V0_1, V2_2
 from lance_io.format.writable import check_shape, check_writable
 
 if TYPE_CHECKING:
@@ -98,6 +98,15 @@ def check_version(schema: Schema, version: FileVersion) -> None:
         check_writable(schema, version)
     except UnsupportedError as error:
         raise UnsupportedDataError(error.message) from error
+
+
+def check_mixture(version: FileVersion, of_table: FileVersion) -> None:
+    """Raise `OperationError` for files of 0.1 beside those of 2.x: no table has both."""
+    if (version == V0_1) != (of_table == V0_1):
+        raise OperationError(
+            f"Cannot append data files in version {version.name} to a dataset with default version {of_table.name}: V1 "
+            "and V2 storage versions cannot be mixed"
+        )
 
 
 def fitted(given: Schema, table: Schema, version: FileVersion | None = None) -> Schema:

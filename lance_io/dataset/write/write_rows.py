@@ -24,9 +24,15 @@ from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.versions import keep_manifest, manifest_in
 from lance_io.dataset.write.data_files import FileLimits, NewFiles
-from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, check_version, fitted, of_version, schema_of
-from lance_io.errors import AlreadyExists, NotFound, OperationError, UsageError
-from lance_io.format.version import V0_1
+from lance_io.dataset.write.schema_fit import (
+    DEFAULT_VERSION,
+    check_mixture,
+    check_version,
+    fitted,
+    of_version,
+    schema_of,
+)
+from lance_io.errors import AlreadyExists, NotFound, UsageError
 from lance_io.plans.plan import RollBackOnError, beside
 from lance_io.store.api import offers_sync_writes
 from lance_io.table.transaction.apply import Creation
@@ -194,14 +200,6 @@ def expect_nothing(target: WriteTarget) -> Plan[float]:
     raise AlreadyExists(f"Dataset already exists: {target.given_uri}", path=target.location.uri)
 
 
-def _check_together(table: FileVersion, version: FileVersion) -> None:
-    if table != version and V0_1 in (table, version):
-        raise OperationError(
-            f"Cannot append data files in version {version.name} to a dataset with default version {table.name}: V1 "
-            "and V2 storage versions cannot be mixed. Leave data_storage_version out, or overwrite the table"
-        )
-
-
 def _add(
     target: WriteTarget,
     base: Manifest | None,
@@ -217,7 +215,7 @@ def _add(
         assert options.version is not None and listing is not None
         version, read_version = options.version, listing.versions[-1].version
     if base is not None and options.mode == "append":
-        _check_together(base.data_version, version)
+        check_mixture(version, base.data_version)
         schema = fitted(given, base.schema, version)
     else:
         schema = of_version(given, version)
