@@ -7,6 +7,8 @@
     remove    manifests first, so that no version is left whose files are gone; then files, and before each thousand of
               them a look at versions that came meanwhile: one may have been restored
 
+Which blobs a table manages only its data files know, which are not read here: the caller tells, for tables that do.
+
 A process that ends in between leaves files that nobody refers to, which a later cleanup removes when they are old. Any
 number of cleanups may run at once: what another one has removed is passed over.
 """
@@ -20,9 +22,11 @@ from typing import TYPE_CHECKING, Final
 from lance_io.commit.latest import versions_prefix
 from lance_io.commit.pins import announce, release, time_ns
 from lance_io.errors import FormatError, LanceError, NotFound, UsageError
+from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Pause, Together, ask
 from lance_io.plans.store_requests import List, Read, Remove
 from lance_io.store.api import NAMES_DIRECTLY_BELOW, ObjectMeta
+from lance_io.table.manifest.flags import MANAGED_BLOBS
 from lance_io.table.manifest.manifest import Manifest, decode_manifest
 from lance_io.table.manifest.paths import (
     BRANCHES,
@@ -48,12 +52,14 @@ from lance_io.table.transaction.garbage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lance_io.commit.pins import Intent
     from lance_io.commit.target import CommitTarget
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
+
+    BlobsOf = Callable[[Manifest], Plan[set[str]]]
 
 DELETES_AT_ONCE: Final = 1000
 _ANNOUNCED_S: Final = 60  # how long removing what is announced at once may take at a given rate
@@ -117,6 +123,7 @@ class CleanupPlan:
     branch     name of the branch that is cleaned, None for the main one
     kept_tags  versions that only a tag keeps
     num_young  how many versions only their age keeps
+    blobs_of   gives the managed blobs that a version refers to
     """
 
     policy: CleanupPolicy
@@ -129,6 +136,7 @@ class CleanupPlan:
     branch: str | None = None
     kept_tags: tuple[int, ...] = ()
     num_young: int = 0
+    blobs_of: BlobsOf | None = None
 
     @property
     def stats(self) -> CleanupStats:
@@ -171,15 +179,17 @@ class _SortedOut:
     tagged: set[int] = field(default_factory=set)
     num_young: int = 0
 
-    def add(self, found: OldVersion, manifest: Manifest, held: _Held, *, asked_for: bool, young: bool) -> None:
+    def add(
+        self, found: OldVersion, manifest: Manifest, blobs: set[str], held: _Held, *, asked_for: bool, young: bool
+    ) -> None:
         """Sort out one version."""
         version = found.version
         is_held = version in held.tagged or version in held.forked
         if asked_for and not young and not is_held:
             self.old.append(found)
-            self.removed.add(manifest)
+            self.removed.add(manifest, blobs)
             return
-        self.kept.add(manifest)
+        self.kept.add(manifest, blobs)
         if asked_for and not young and version in held.tagged:
             self.tagged.add(version)
         self.num_young += asked_for and young and not is_held
@@ -192,24 +202,26 @@ def plan_cleanup(
     current: int | None = None,
     root: Location | None = None,
     branch: str | None = None,
+    blobs_of: BlobsOf | None = None,
 ) -> Plan[CleanupPlan]:
     """What a cleanup would remove; changes nothing.
 
     current  the version that the caller stands on, which stays with all newer ones; None for the newest
     root     the table's folder when `target` is one of its branches
     branch   the branch's name, None for the main one
+    blobs_of gives the paths of the managed blobs that a version refers to; without, all of them stay
 
     Raises `FormatError` for any manifest, tag or branch that cannot be read: nothing is removed on a guess. Raises
     `CleanupRefused` for tagged versions that would go, if the policy says so.
     """
     place = target.place
     yield from target.handler.find_latest(place)  # finishes what a writer left half done
-    held = yield from _find_held(root or place, branch)
+    held = yield from _find_held(root or place, branch, blobs_of)
     listed: list[ObjectMeta] = yield List(place.store, versions_prefix(place.path))
     named = [(meta, name) for meta in listed if (name := parse_manifest_name(meta.name)) is not None]
     attached = {name.version: meta for meta, name in named if name.scheme != "detached"}
     now_ns = target.clock.time_ns()
-    sorted_out = _SortedOut(kept=held.files)
+    sorted_out, manages_blobs = _SortedOut(kept=held.files), False
     chosen = candidates(attached, policy, current=current)
     for start in range(0, len(named), _READS_AT_ONCE):  # never all manifests in memory
         metas = [meta for meta, _ in named[start : start + _READS_AT_ONCE]]
@@ -217,15 +229,17 @@ def plan_cleanup(
             one = OldVersion(manifest.version, meta, manifest.timestamp_ns)
             asked_for = one.version in chosen and is_old(one.committed_ns, policy, now_ns=now_ns)
             young = is_young(one.newest_ns, policy, now_ns=now_ns)
-            sorted_out.add(one, manifest, held, asked_for=asked_for, young=young)
+            blobs = yield from _blobs(blobs_of, manifest)
+            manages_blobs |= blobs_of is not None and _manages_blobs(manifest)
+            sorted_out.add(one, manifest, blobs, held, asked_for=asked_for, young=young)
     if sorted_out.tagged and policy.error_if_tagged:
         raise CleanupRefused(
             f"Cleanup error: versions {sorted(sorted_out.tagged)} would be removed, but have tags. Delete the "
             "tags, or pass error_if_tagged_old_versions=False to keep these versions",
             path=place.uri,
         )
-    unfinished = yield from unfinished_files(place)
-    files, oldest = (yield from _files(place)) | unfinished, min(attached)
+    unfinished = yield from unfinished_files(place, manages_blobs=manages_blobs)
+    files, oldest = (yield from _files(place, manages_blobs=manages_blobs)) | unfinished, min(attached)
     found = garbage(
         {path: time_ns(meta.last_modified) for path, meta in files.items() if not is_unsettled(path, files, oldest)},
         sorted_out.kept,
@@ -245,6 +259,7 @@ def plan_cleanup(
         branch=branch,
         kept_tags=tuple(sorted(sorted_out.tagged)),
         num_young=sorted_out.num_young,
+        blobs_of=blobs_of,
     )
 
 
@@ -310,7 +325,7 @@ class _Removal:
         held = yield from _find_held_versions(self.plan.root, self.plan.branch)
         spared = [one for one in batch if self._is_spared(one, held, intent)]
         for _, manifest in (yield from _read_manifests(self.place, [one.file for one in spared])):
-            self.newer.add(manifest)
+            self.newer.add(manifest, (yield from _blobs(self.plan.blobs_of, manifest)))
         going = [one.file for one in batch if one not in spared]
         for part in self._parts(going):
             if not intent.is_fresh(self.target.clock):
@@ -346,7 +361,7 @@ class _Removal:
         keys = [ObjectMeta(file.key, file.size_bytes) for file in new]
         for start in range(0, len(keys), _READS_AT_ONCE):
             for _, manifest in (yield from _read_manifests(self.place, keys[start : start + _READS_AT_ONCE])):
-                self.newer.add(manifest)
+                self.newer.add(manifest, (yield from _blobs(self.plan.blobs_of, manifest)))
         self.newest = max([self.newest, *(file.version for file in new)])
 
     def _is_garbage(self, meta: ObjectMeta) -> bool:
@@ -386,7 +401,12 @@ class _Removal:
 
 
 def auto_cleanup(
-    target: CommitTarget, committed: Manifest, *, root: Location | None = None, branch: str | None = None
+    target: CommitTarget,
+    committed: Manifest,
+    *,
+    root: Location | None = None,
+    branch: str | None = None,
+    blobs_of: BlobsOf | None = None,
 ) -> Plan[CleanupStats | None]:
     """The cleanup that the table's config asks for after a commit; None when there was none.
 
@@ -398,7 +418,8 @@ def auto_cleanup(
         policy = auto_cleanup_policy(committed.config, committed.version)
         if policy is None:
             return None
-        plan = yield from plan_cleanup(target, policy, current=committed.version - 1, root=root, branch=branch)
+        current = committed.version - 1
+        plan = yield from plan_cleanup(target, policy, current=current, root=root, branch=branch, blobs_of=blobs_of)
         return (yield from run_cleanup(target, plan))
     except LanceError as error:
         _logger.warning("version %d is committed, but the cleanup after it failed: %s", committed.version, error)
@@ -425,7 +446,18 @@ def _stats(
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _find_held(root: Location, branch: str | None) -> Plan[_Held]:
+def _blobs(blobs_of: BlobsOf | None, manifest: Manifest) -> Plan[set[str]]:
+    """The managed blobs that a version refers to, as far as somebody knows."""
+    if blobs_of is None or not _manages_blobs(manifest):
+        return set()
+    return (yield from blobs_of(manifest))
+
+
+def _manages_blobs(manifest: Manifest) -> bool:
+    return bool(manifest.reader_flags & MANAGED_BLOBS)
+
+
+def _find_held(root: Location, branch: str | None, blobs_of: BlobsOf | None) -> Plan[_Held]:
     """What tags and other branches hold on to."""
     held = yield from _find_held_versions(root, branch)
     for name in held.branches:
@@ -434,7 +466,7 @@ def _find_held(root: Location, branch: str | None) -> Plan[_Held]:
         metas = [meta for meta in listed if parse_manifest_name(meta.name) is not None]
         for start in range(0, len(metas), _READS_AT_ONCE):
             for _, manifest in (yield from _read_manifests(root, metas[start : start + _READS_AT_ONCE])):
-                held.files.add(manifest, own_only=False)
+                held.files.add(manifest, (yield from _blobs(blobs_of, manifest)), own_only=False)
     return held
 
 
@@ -493,20 +525,22 @@ def _read_manifest(place: Location, key: str) -> Plan[Manifest | None]:
         raise
 
 
-def unfinished_files(place: Location) -> Plan[dict[str, ObjectMeta]]:
+def unfinished_files(place: Location, *, manages_blobs: bool = True) -> Plan[dict[str, ObjectMeta]]:
     """What writers are making in a table's folders, or were when they died, by path; no requests where none can be."""
     prefix = place.store.capabilities.temporary_prefix
     if prefix is None:
         return {}
     entries: list[ObjectMeta] = yield List(place.store, place.key(DATA, ""), NAMES_DIRECTLY_BELOW)
     sidecars = [meta.key for meta in entries if meta.is_folder]
-    folders = [place.key(folder, "") for folder in _WRITTEN_FOLDERS]
+    written = (*_WRITTEN_FOLDERS, *([BLOB_FOLDER] if manages_blobs else []))
+    folders = [place.key(folder, "") for folder in written]
     return (yield from _below(place, [folder + prefix for folder in (*folders, *sidecars)]))
 
 
-def _files(place: Location) -> Plan[dict[str, ObjectMeta]]:
+def _files(place: Location, *, manages_blobs: bool) -> Plan[dict[str, ObjectMeta]]:
     """Everything in the folders of a table, by path below its own."""
-    return (yield from _below(place, [place.key(folder, "") for folder in _FOLDERS]))
+    folders = (*_FOLDERS, *([BLOB_FOLDER] if manages_blobs else []))
+    return (yield from _below(place, [place.key(folder, "") for folder in folders]))
 
 
 def _below(place: Location, prefixes: Sequence[str]) -> Plan[dict[str, ObjectMeta]]:

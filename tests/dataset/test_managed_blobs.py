@@ -11,10 +11,14 @@ import pytest
 from lance.blob import blob_array, blob_field
 
 import lance_io
+from lance_io.commit.cleanup import plan_cleanup, run_cleanup
+from lance_io.commit.target import CommitTarget
 from lance_io.dataset.blobs.blob_values import locate_in_file, read_located
+from lance_io.dataset.blobs.managed_blobs import ManagedBlobs
 from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import FormatError, SchemaError
 from lance_io.plans.plan import drive_sync
+from lance_io.table.transaction.garbage import CleanupPolicy
 from tests.interop.test_feature_flags import newest
 
 if TYPE_CHECKING:
@@ -183,18 +187,84 @@ def test_branches_clones_and_bases_share_payloads(tmp_path: Path) -> None:
         assert_same(lance_io.dataset(made.uri), made)
 
 
-def test_payloads_outlive_the_data_files_that_brought_them(tmp_path: Path) -> None:
-    """Compaction makes data files that share payloads with those before; cleanups of both libraries know."""
-    uri = str(tmp_path / "t")
+def payloads(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "_blobs").glob("*.blob")}
+
+
+def with_history(folder: Path) -> dict[str, set[str]]:
+    """A table of which a tag holds a version and a branch another, which was replaced twice and compacted since.
+
+    Gives the payloads that came with each step; nobody knows about those of the last one.
+    """
+    uri, known = str(folder), set[str]()
+    came: dict[str, set[str]] = {}
+
+    def note(step: str) -> None:
+        came[step] = payloads(folder) - known
+        known.update(came[step])
+
     lance_io.write_dataset(rows(), uri, max_rows_per_file=4)
+    lance_io.dataset(uri).tags.create("kept", 1)
+    note("tagged")
+    lance_io.write_dataset(rows(), uri, mode="overwrite")
+    lance.dataset(uri).create_branch("side")
+    lance.write_dataset(rows(), lance.dataset(uri).checkout_version(("side", None)), mode="append")
+    note("of a branch")
+    lance_io.write_dataset(rows(), uri, mode="overwrite")
+    note("replaced")
+    lance_io.write_dataset(rows(), uri, mode="overwrite", max_rows_per_file=4)
+    lance.dataset(uri).delete("i = 5")
     lance.dataset(uri).optimize.compact_files()
-    lance_io.dataset(uri).cleanup_old_versions(timedelta(0), delete_unverified=True)
-    assert len(list((tmp_path / "t" / "data").glob("*.lance"))) == 1
+    note("moved")
+    (folder / "_blobs" / "under way.blob").write_bytes(b"payload")
+    note("under way")
+    return came
+
+
+@pytest.mark.parametrize("unverified", [False, True])
+def test_cleanups_remove_the_payloads_that_nothing_names(tmp_path: Path, unverified: bool) -> None:
+    removed = []
+    for library in (lance, lance_io):
+        folder = tmp_path / library.__name__
+        came = with_history(folder)
+        options = {"delete_unverified": unverified, "error_if_tagged_old_versions": False}
+        done = library.dataset(str(folder)).cleanup_old_versions(timedelta(0), **options)
+        left = payloads(folder)
+        gone = {step: len(files - left) for step, files in came.items()}
+        removed.append((gone, done.data_files_removed, done.old_versions))
+        for other in (lance, lance_io):
+            for version, count in ((None, None), ("kept", 8), (("side", None), 16)):
+                table = other.dataset(str(folder))
+                table = table if count is None else table.checkout_version(version)
+                assert table.to_table(blob_handling="all_binary").num_rows == (count or 7)
+    assert removed[0] == removed[1]
+    assert removed[1][0] == {
+        "tagged": 0,
+        "of a branch": 0,
+        "replaced": len(came["replaced"]),
+        "moved": 2,  # of the deleted row, which share theirs with no other
+        "under way": int(unverified),
+    }
+
+
+def test_a_cleanup_looks_at_versions_that_came_meanwhile(tmp_path: Path) -> None:
+    """Payloads of a write that commits between the plan of a cleanup and the removal of files."""
+    uri = str(tmp_path / "t")
+    lance_io.write_dataset(rows(), uri)
+    of_a_write = len(payloads(tmp_path / "t"))
+    table = lance_io.write_dataset(rows(), uri, mode="overwrite")
+    target = CommitTarget(table._state.location, table._state.session.handler(table._state.location))
+    policy = CleanupPolicy(older_than_s=0.0, delete_unverified=True)
+    (tmp_path / "away").mkdir()
+    lance_io.write_dataset(rows(), uri, mode="append")
+    newest = min((tmp_path / "t" / "_versions").glob("*.manifest"))
+    newest.rename(tmp_path / "away" / newest.name)  # its files are there, the version is not yet
+    plan = drive_sync(plan_cleanup(target, policy, blobs_of=ManagedBlobs(table._state).paths))
+    (tmp_path / "away" / newest.name).rename(newest)
+    drive_sync(run_cleanup(target, plan))
     assert_same(lance_io.dataset(uri), lance.dataset(uri))
-    before = payload_files(tmp_path / "t")
-    lance.dataset(uri).cleanup_old_versions(timedelta(0), delete_unverified=True)
-    assert payload_files(tmp_path / "t") == before
-    assert_same(lance_io.dataset(uri), lance.dataset(uri))
+    assert lance_io.dataset(uri).count_rows() == 16
+    assert len(payloads(tmp_path / "t")) == 2 * of_a_write
 
 
 def test_a_write_that_fails_leaves_no_payloads(tmp_path: Path) -> None:

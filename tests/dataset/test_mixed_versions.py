@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.errors import FormatError, OperationError
+from lance_io.errors import FormatError
 from lance_io.format.version import READABLE, V2_0
 from lance_io.format.writable import WRITABLE
 from tests.fuzz.test_found import change_manifest
@@ -225,9 +225,3 @@ def test_one_field_in_two_columns_is_refused_by_its_id(tmp_path: Path) -> None:
     change_manifest(tmp_path / "t", lambda message: message.fragments[0].files[1].fields.__setitem__(0, 0))
     with pytest.raises(FormatError, match="fragment 0: field 0 is stored in more than one column"):
         lance_io.dataset(str(tmp_path / "t")).to_table()
-
-
-def test_a_commit_that_would_mix_0_1_and_2_x_says_what_to_do(tmp_path: Path) -> None:
-    lance.write_dataset(pa.table({"a": [1]}), str(tmp_path / "t"), data_storage_version="0.1")
-    with pytest.raises(OperationError, match="Leave data_storage_version out, or overwrite"):
-        lance_io.write_dataset(pa.table({"a": [1]}), str(tmp_path / "t"), mode="append", data_storage_version="2.2")

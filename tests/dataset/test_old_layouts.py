@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -15,10 +16,9 @@ from lance_io.errors import FormatError
 from tests.fuzz.test_found import change_manifest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lance_io.proto import table_pb2
 
+HISTORICAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets" / "historical"
 COPIES = ("_latest.manifest", "latest.manifest")
 SAID_LATER = (
     "data_format writer_version timestamp transaction_file transaction_section max_fragment_id index_section".split()
@@ -133,3 +133,18 @@ def test_counts_of_rows_that_are_wrong_are_found_by_validation(tmp_path: Path) -
     assert lance_io.dataset(uri).count_rows() == lance.dataset(uri).count_rows() == 5
     with pytest.raises(FormatError, match="the file has 6 rows, the manifest says 5"):
         lance_io.dataset(uri).validate()
+
+
+@pytest.mark.parametrize("case", sorted({path.parent.name for path in HISTORICAL.glob("*/v*.arrow")}))
+def test_tables_of_old_releases_are_read_by_pylance_after_our_commits(tmp_path: Path, case: str) -> None:
+    """Our versions change nothing that they need not. pylance's own first commit to the table of 0.10.5 ruins it."""
+    folder = tmp_path / "t"
+    shutil.copytree(HISTORICAL / case / "data.lance", folder)
+    before = lance.dataset(str(folder)).to_table()
+    ours = lance_io.dataset(str(folder))
+    ours.update_config({"k": "v"})
+    lance_io.dataset(str(folder), version=ours.version).restore()
+    lance_io.dataset(str(folder)).tags.create("newest", ours.version)
+    for version in (None, "newest", ours.version + 1):
+        assert lance.dataset(str(folder), version=version).to_table().equals(before)
+    assert lance_io.dataset(str(folder)).data_storage_version == lance.dataset(str(folder)).data_storage_version

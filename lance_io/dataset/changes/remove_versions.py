@@ -10,11 +10,15 @@ from lance_io.commit.cleanup import CleanupPlan, CleanupStats, auto_cleanup, pla
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import BindError
 from lance_io.limits import CLEANUP_FILES_SHOWN
+from lance_io.table.manifest.flags import MANAGED_BLOBS
 from lance_io.table.transaction.garbage import CleanupPolicy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
+    from lance_io.table.manifest.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,23 @@ def young_versions_note(count: int) -> str:
 
 def _plan(state: DatasetState, policy: CleanupPolicy) -> Plan[CleanupPlan]:
     manifest = state.manifest
-    return plan_cleanup(_target(state), policy, current=manifest.version, root=state.root, branch=manifest.branch)
+    return plan_cleanup(
+        _target(state),
+        policy,
+        current=manifest.version,
+        root=state.root,
+        branch=manifest.branch,
+        blobs_of=_blobs_of(state),
+    )
+
+
+def _blobs_of(state: DatasetState) -> Callable[[Manifest], Plan[set[str]]] | None:
+    """What tells which managed blobs versions refer to; None for tables without any, whose cleanups do not ask."""
+    if not state.manifest.reader_flags & MANAGED_BLOBS:
+        return None
+    from lance_io.dataset.blobs.managed_blobs import ManagedBlobs
+
+    return ManagedBlobs(state).paths
 
 
 def _target(state: DatasetState) -> CommitTarget:
@@ -119,4 +139,5 @@ def _target(state: DatasetState) -> CommitTarget:
 def after_commit(state: DatasetState) -> Plan[None]:
     """Clean up, if the table's configuration says so for this version; never fails."""
     if state.manifest.config:
-        yield from auto_cleanup(_target(state), state.manifest, root=state.root, branch=state.manifest.branch)
+        root, branch = state.root, state.manifest.branch
+        yield from auto_cleanup(_target(state), state.manifest, root=root, branch=branch, blobs_of=_blobs_of(state))

@@ -6,6 +6,7 @@ a writer under way, and stays.
 
     data/<name>.lance            data files
     data/<name>/<id>.blob        sidecars: they live as long as their data file
+    _blobs/<uuid>.blob           payloads that the table manages: as long as a description in some data file names them
     _deletions/*.arrow|bin       deletion files
     _transactions/*.txn          transactions
     _indices/<uuid>/...          indices
@@ -21,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from lance_io.format.schema import BLOB_FOLDER
 from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.paths import (
     DATA,
@@ -76,12 +78,14 @@ class References:
     files: set[str] = field(default_factory=set)
     indices: set[str] = field(default_factory=set)
 
-    def add(self, manifest: Manifest, *, own_only: bool = True) -> None:
+    def add(self, manifest: Manifest, blobs: Iterable[str] = (), *, own_only: bool = True) -> None:
         """Add what a version refers to.
 
+        blobs     managed blobs that its data files name
         own_only  leave out what lies below base paths; without, such files count as if they were the table's own, which
                   is how a branch refers to the files of its parent
         """
+        self.files.update(blobs)
         for fragment in manifest.fragments:
             for file in fragment.files:
                 if file.base_id is None or not own_only:
@@ -137,6 +141,8 @@ def kind_of(path: str) -> FileKind | None:
     folder, _, rest = path.partition("/")
     if folder == DATA and ((rest.endswith(".lance") and "/" not in rest) or (rest.endswith(".blob") and "/" in rest)):
         return "data"
+    if folder == BLOB_FOLDER and rest.endswith(".blob") and "/" not in rest:
+        return "data"
     if folder == DELETIONS and rest.endswith((".arrow", ".bin")) and "/" not in rest:
         return "deletion"
     if folder == TRANSACTIONS and rest.endswith(".txn") and "/" not in rest:
@@ -164,7 +170,8 @@ def is_unsettled(path: str, files: Container[str], oldest: int) -> bool:
 
 def data_file_of(path: str) -> str:
     """The path of the data file that a sidecar belongs to; any other path itself."""
-    return f"{path.rpartition('/')[0]}.lance" if path.endswith(".blob") else path
+    is_sidecar = path.endswith(".blob") and path.startswith(f"{DATA}/")
+    return f"{path.rpartition('/')[0]}.lance" if is_sidecar else path
 
 
 def garbage(
