@@ -15,7 +15,6 @@ from lance_io.dataset.rows.deletions_and_ids import load_live, load_live_counts,
 from lance_io.dataset.rows.row_arithmetic import LiveRows, live_starts
 from lance_io.dataset.rows.row_columns import RowColumns
 from lance_io.dataset.scan.pipeline import ScanPlan, Span
-from lance_io.dataset.scan.zone_pruning import without_excluded
 from lance_io.dataset.version.column_lists import COMPILER, columns_key, project
 from lance_io.dataset.version.system_columns import SYSTEM_COLUMNS
 from lance_io.dataset.version.validation import check_unread
@@ -66,7 +65,9 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
     places = state.all_places if options.fragments is None else state.places_by_id(options.fragments)
     first, last = (0, None) if columns.predicate is not None else _row_window(options)
     spans, live = yield from _spans(state, places, first, last, keep_deleted=columns.keep_deleted)
-    if columns.predicate is not None and options.hints.get("use_stats") is not False:
+    if columns.predicate is not None and options.hints.get("use_stats") is not False and state.has_batches:
+        from lance_io.dataset.scan.zone_pruning import without_excluded  # for tables of version 0.1 only
+
         columns = yield from without_excluded(state, replace(columns, spans=spans))
         spans = columns.spans
     return (yield from plan_rows(state, columns, spans, live))
