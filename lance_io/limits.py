@@ -40,6 +40,9 @@ SCAN_PIECE_BYTES_MIN: Final = 64 * KIB  # where the process holds all that it ma
 # -- takes -----------------------------------------------------------------------------------------------------
 TAKE_FILES_AT_ONCE: Final = 512  # files of one take that are read side by side: as many as a store takes requests
 
+# -- writing files of version 0.1 ------------------------------------------------------------------------------
+ROWS_PER_BATCH: Final = 1024  # pylance's default
+
 # -- cleaning up -----------------------------------------------------------------------------------------------
 CLEANUP_FILES_SHOWN: Final = 1000  # of those that an explanation lists
 

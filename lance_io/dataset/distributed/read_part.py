@@ -17,7 +17,7 @@ from lance_io.dataset.rows.row_arithmetic import OFFSET_BITS
 from lance_io.dataset.scan.pipeline import Span
 from lance_io.dataset.scan.rebatch import rebatch_by_bytes
 from lance_io.dataset.scan.scan_options import scan_options
-from lance_io.dataset.scan.scan_plan import plan_columns, plan_rows
+from lance_io.dataset.scan.scan_plan import plan_columns, plan_rows, pruned
 from lance_io.dataset.scan.stream import ScanRun
 from lance_io.plans.streams import iterate_async, iterate_sync
 
@@ -136,7 +136,8 @@ class _PartRead:
             head = _head_of(live[spans[0].place], spans[0], num_rows)
             rest = [Span(head.place, head.end, spans[0].end), *spans[1:]]
             spans = [one for one in ([head] if self.first_rows else rest) if one.start < one.end]
-        return (yield from plan_rows(self.state, self.columns, tuple(spans), live))
+        plan = yield from pruned(self.state, self.columns, tuple(spans), self.options)
+        return (yield from plan_rows(self.state, plan, live))
 
 
 def _head_of(live: LiveRows, span: Span, num_rows: int) -> Span:

@@ -15,7 +15,6 @@ from lance_io.dataset.rows.deletions_and_ids import load_live, load_live_counts,
 from lance_io.dataset.rows.row_arithmetic import LiveRows, live_starts
 from lance_io.dataset.rows.row_columns import RowColumns
 from lance_io.dataset.scan.pipeline import ScanPlan, Span
-from lance_io.dataset.scan.zone_pruning import without_excluded
 from lance_io.dataset.version.column_lists import COMPILER, columns_key, project
 from lance_io.dataset.version.system_columns import SYSTEM_COLUMNS
 from lance_io.dataset.version.validation import check_unread
@@ -66,10 +65,7 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
     places = state.all_places if options.fragments is None else state.places_by_id(options.fragments)
     first, last = (0, None) if columns.predicate is not None else _row_window(options)
     spans, live = yield from _spans(state, places, first, last, keep_deleted=columns.keep_deleted)
-    if columns.predicate is not None and options.hints.get("use_stats") is not False:
-        columns = yield from without_excluded(state, replace(columns, spans=spans))
-        spans = columns.spans
-    return (yield from plan_rows(state, columns, spans, live))
+    return (yield from plan_rows(state, (yield from pruned(state, columns, spans, options)), live))
 
 
 def plan_columns(state: DatasetState, options: ScanOptions, projection: Projection) -> ScanPlan:
@@ -100,20 +96,31 @@ def plan_columns(state: DatasetState, options: ScanOptions, projection: Projecti
     )
 
 
-def plan_rows(
-    state: DatasetState, columns: ScanPlan, spans: tuple[Span, ...], live: dict[int, LiveRows]
-) -> Plan[ScanPlan]:
-    """The plan of a scan of these rows; loads row ids as needed.
+def pruned(state: DatasetState, columns: ScanPlan, spans: tuple[Span, ...], options: ScanOptions) -> Plan[ScanPlan]:
+    """The plan with these rows, but for those that statistics of their files exclude.
 
     columns  as `plan_columns` gives it
-    live     which rows are left, by place, for every fragment of `spans`
+    """
+    plan = replace(columns, spans=spans)
+    if plan.predicate is None or not state.has_batches or options.hints.get("use_stats") is False:
+        return plan
+    from lance_io.dataset.scan.zone_pruning import without_excluded  # for tables of version 0.1 only
+
+    return (yield from without_excluded(state, plan))
+
+
+def plan_rows(state: DatasetState, columns: ScanPlan, live: dict[int, LiveRows]) -> Plan[ScanPlan]:
+    """The plan of a scan, complete; loads row ids as needed.
+
+    columns  as `pruned` gives it
+    live     which rows are left, by place, for every fragment that it reads
     """
     predicate = columns.predicate
     system = {*columns.projection.system_names, *(() if predicate is None else predicate.columns)} & {*SYSTEM_COLUMNS}
     row_columns = yield from load_row_columns(state, list(live), system)
     if columns.early_read is None and columns.late_read is None:
         yield from check_unread(state, list(live))
-    return replace(columns, spans=spans, live=live, row_columns=row_columns)
+    return replace(columns, live=live, row_columns=row_columns)
 
 
 def bind_filter(state: DatasetState, filter: Any) -> Predicate:

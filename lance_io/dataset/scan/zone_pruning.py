@@ -19,7 +19,6 @@ from lance_io.file.file_steps import FilesSteps, Independent
 from lance_io.file.open.batch_statistics import batch_zones
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.filters.zones import ColumnZones, may_match, zone_columns
-from lance_io.format.version import V0_1, version_of_pair
 from lance_io.levels.arrays import numbers
 
 if TYPE_CHECKING:
@@ -40,11 +39,8 @@ def without_excluded(state: DatasetState, plan: ScanPlan) -> Plan[ScanPlan]:
     Reads the statistics of the files, unless the filter can use none. Raises FormatError where they are damaged.
     """
     predicate = plan.predicate
-    versions = {version_of_pair(*pair) for pair in state.manifest.fragments.version_pairs}
-    if predicate is None or V0_1 not in versions:
-        return plan
-    leaves = _leaves(state, predicate)
-    if not leaves:
+    leaves = {} if predicate is None else _leaves(state, predicate)
+    if predicate is None or not leaves:
         return plan
     projection = Projection(state.pruned_fields(leaves))
     places = list(dict.fromkeys(span.place for span in plan.spans))

@@ -18,6 +18,7 @@ from lance_io.dataset.version.column_lists import fields_along, prune
 from lance_io.dataset.version.object_keys import Places, Sources, branch_location
 from lance_io.errors import BindError, FormatError, UnsupportedError, UsageError
 from lance_io.file.open.file_source import ReadContext
+from lance_io.format.version import V0_1, version_of_pair
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 from lance_io.store.api import offers_sync_reads
@@ -297,6 +298,11 @@ class DatasetState:
     def has_deletions(self) -> list[bool]:
         """Whether a fragment has a deletion file, by place."""
         return [place in self.manifest.fragments.deleted_rows for place in self.all_places]
+
+    @cached_property
+    def has_batches(self) -> bool:
+        """Whether data files may be of version 0.1, which consist of batches that have statistics."""
+        return V0_1 in {version_of_pair(*pair) for pair in self.manifest.fragments.version_pairs}
 
     @property
     def has_stable_row_ids(self) -> bool:

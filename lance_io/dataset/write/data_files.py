@@ -17,11 +17,11 @@ from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 from lance_io.dataset.write.input_data import Rows
 from lance_io.errors import CommitUnknownError, LanceError, SchemaError, UsageError
-from lance_io.file.write.batched_writer import ROWS_PER_BATCH, BatchOptions, with_dictionaries
 from lance_io.file.write.file_bytes import PAGE_BYTES
 from lance_io.file.write.uploads import key_beside
 from lance_io.file.write.writers import FileWriting
 from lance_io.format.version import V0_1
+from lance_io.limits import ROWS_PER_BATCH
 from lance_io.plans.store_requests import Remove
 from lance_io.table.manifest.flags import manages_blobs
 from lance_io.table.manifest.fragment import DataFile, Fragment
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.write.input_data import AsyncRows
     from lance_io.dataset.write.write_progress import FragmentWriteProgress
-    from lance_io.file.write.batched_writer import BatchedFileWriter
+    from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
     from lance_io.file.write.file_bytes import FileWriter, WrittenFile
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -131,7 +131,7 @@ class NewFiles:
         self._progress = progress
         self._blob_table = location if manages_blobs(schema.metadata) else None
         self._options = {"durability": durability, "blob_table": self._blob_table, **limits.options}
-        self._batches = BatchOptions(limits.group_rows, limits.allow_null_loss) if version == V0_1 else None
+        self._batches = _batches(limits) if version == V0_1 else None
         self._file: FileWriting | None = None
         self._name = ""
         self._keys: list[str] = []
@@ -161,7 +161,7 @@ class NewFiles:
         """Of the files; in version 0.1 with the values of its dictionaries, when all rows are written."""
         if self._batches is None:
             return self._schema
-        schema = with_dictionaries(self._schema, self._batches.dictionaries)
+        schema = self._batches.with_dictionaries(self._schema)
         for field in schema.walk():
             if field.logical_type.startswith("dict:") and field.dictionary is None:
                 raise SchemaError(
@@ -246,6 +246,12 @@ class NewFiles:
                 yield Remove(self.location.store, self._keys)
         except LanceError as error:
             cause.add_note(f"also: what was written could not be removed: {error}")
+
+
+def _batches(limits: FileLimits) -> BatchOptions:
+    from lance_io.file.write.batched_writer import BatchOptions  # for tables of version 0.1 only
+
+    return BatchOptions(limits.group_rows, limits.allow_null_loss)
 
 
 def new_fragment(name: str, written: WrittenFile) -> Fragment:

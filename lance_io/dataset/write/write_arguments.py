@@ -11,8 +11,8 @@ from lance_io.dataset.version.session import Session
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE, FileLimits
 from lance_io.dataset.write.write_rows import WriteOptions, WriteTarget
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.file.write.batched_writer import ROWS_PER_BATCH
 from lance_io.file.write.writers import version_for_tables
+from lance_io.limits import ROWS_PER_BATCH
 from lance_io.store.storage_options import options_of
 from lance_io.table.transaction.auto_cleanup import INTERVAL_KEY, OLDER_THAN_KEY
 

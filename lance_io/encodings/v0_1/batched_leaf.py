@@ -14,6 +14,7 @@ again. There are no nulls, but for empty strings in nullable fields; structs hav
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +109,7 @@ class BatchedLeaf:
             {"batches": len(self.row_starts) - 1, "lists": len(self.levels)},
         )
 
-    @property
+    @cached_property
     def batch_bytes(self) -> IntArray:
         """i64[batches], what is read of each, about."""
         sizes = sum(

@@ -8,6 +8,7 @@ none     of type null: nothing at all                                     (5.3)
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -65,7 +66,7 @@ class Runs:
     __hash__ = None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class FieldPages:
     """The pages of one field.
 
@@ -101,12 +102,18 @@ class FieldPages:
             raise FormatError(text, where=f"batch {batch}")
         return cls(node, positions, counts, kind, bits)
 
-    @property
+    @cached_property
     def ends(self) -> IntArray:
         """i64[batches], positions in the file where the pages end."""
         counts = self.counts + 1 if self.kind in ("binary", "list") else self.counts
         ends: IntArray = self.positions + np.where(self.counts > 0, (counts * self.bits + 7) // 8, 0)
         return ends
+
+    @cached_property
+    def ends_of_batch_before(self) -> IntArray:
+        """i64[batches], where the page of the batch before ends; 0 for the first one."""
+        before: IntArray = np.append(0, self.ends)[:-1]
+        return before
 
     def ranges(self, runs: Runs) -> Ranges:
         """What to read for some values: their bytes, or offsets, which are kept while bytes of strings are read."""

@@ -11,6 +11,7 @@ of it is found by arithmetic over the page table.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.file_source import FileRef
     from lance_io.file.open.leaf_projection import FileColumns
     from lance_io.format.v0_1.batch_table import BatchMetadata, PageTable
-    from lance_io.levels.path import LeafPath
+    from lance_io.levels.path import LeafPath, PathNode
     from lance_io.spans import IntArray
 
 VIEWS_MAX: Final = 8  # projections of one file that are remembered
@@ -71,7 +72,10 @@ class BatchedFile:
         self.page_table_at = page_table_at
         self._ids = ids
         self._table = table
+        self._row_starts = np.array([0, self.num_rows], dtype=np.int64)
         self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
+        self._known_pages: dict[int, FieldPages] = {}  # by field id
+        self._known_columns: dict[int, tuple[IntArray | None, Column]] = {}  # and what `_ends_before` gave
 
     @property
     def nbytes(self) -> int:
@@ -96,48 +100,57 @@ class BatchedFile:
         return view
 
     def _columns(self, here: FileColumns) -> list[Column]:
-        known: dict[int, FieldPages] = {}
-        chains = [
-            self._chain(path, column, known) for path, column in zip(here.of_leaves.paths, here.columns, strict=True)
-        ]
-        row_starts = np.array([0, self.num_rows], dtype=np.int64)
-        found = []
-        for path, column, (lists, leaf) in zip(here.of_leaves.paths, here.columns, chains, strict=True):
-            before = self._ends_before(column, known) if leaf.kind == "binary" else None
-            try:
-                pages = BatchedLeaf(path, self.metadata.row_starts, lists, leaf, before, self.size_bytes)
-            except FormatError as error:
-                raise placed(error, where(column, path), self.key) from None
-            found.append(Column(self.identity, column, path, row_starts, OnePage(pages, int(pages.batch_bytes.sum()))))
+        paths = here.of_leaves.paths
+        chains = [self._chain(path, column) for path, column in zip(paths, here.columns, strict=True)]
+        return [self._column(*one) for one in zip(paths, here.columns, chains, strict=True)]
+
+    def _column(self, path: LeafPath, column: int, chain: list[FieldPages]) -> Column:
+        """The column of a leaf: that of another projection, if nothing is known by now that it could not use."""
+        leaf = chain[-1]
+        before = self._ends_before(column) if leaf.kind == "binary" else None
+        known = self._known_columns.get(column)
+        if known is not None and known[0] is before and known[1].path == path:
+            return known[1]
+        try:
+            pages = BatchedLeaf(path, self.metadata.row_starts, chain[:-1], leaf, before, self.size_bytes)
+        except FormatError as error:
+            raise placed(error, where(column, path), self.key) from None
+        page = OnePage(pages, int(pages.batch_bytes.sum()))
+        found = Column(self.identity, column, path, self._row_starts, page)
+        self._known_columns[column] = before, found
         return found
 
-    def _chain(self, path: LeafPath, column: int, known: dict[int, FieldPages]) -> tuple[list[FieldPages], FieldPages]:
+    def _chain(self, path: LeafPath, column: int) -> list[FieldPages]:
         """The pages of the lists around a leaf, and its own."""
-        chain = []
         try:
-            for node in path.nodes:
-                if node.kind is NodeKind.STRUCT:
-                    continue
-                field_id = node.field.id
-                if not self._table.has(field_id):
-                    raise FormatError(f"no pages of field {field_id}, the file has {self._ids[0]} to {self._ids[1]}")
-                if field_id not in known:
-                    known[field_id] = FieldPages.of(node, self._table, self.size_bytes)
-                chain.append(known[field_id])
+            return [self._pages_of(node) for node in path.nodes if node.kind is not NodeKind.STRUCT]
         except REFUSALS as error:
             raise placed(error, where(column, path), self.key) from error.__cause__
-        return chain[:-1], chain[-1]
 
-    def _ends_before(self, field_id: int, known: dict[int, FieldPages]) -> IntArray | None:
+    def _pages_of(self, node: PathNode) -> FieldPages:
+        field_id = node.field.id
+        if not self._table.has(field_id):
+            raise FormatError(f"no pages of field {field_id}, the file has {self._ids[0]} to {self._ids[1]}")
+        known = self._known_pages.get(field_id)
+        if known is None or known.node.kind != node.kind or known.node.arrow_type != node.arrow_type:
+            known = self._known_pages[field_id] = FieldPages.of(node, self._table, self.size_bytes)
+        return known
+
+    def _ends_before(self, field_id: int) -> IntArray | None:
         """Where the pages end that writers put in front of those of a field; None where their sizes are not known."""
-        row = field_id - self._table.first_id
-        has_pages = np.flatnonzero(self._table.positions.any(axis=1) | self._table.lengths.any(axis=1))
-        at = int(has_pages.searchsorted(row))
-        if at > 0:
-            pages = known.get(int(has_pages[at - 1]) + self._table.first_id)
-            return None if pages is None else pages.ends
-        last = known.get(int(has_pages[-1]) + self._table.first_id) if len(has_pages) else None
-        return None if last is None else np.append(0, last.ends)[:-1]
+        at = int(self._rows_with_pages.searchsorted(field_id - self._table.first_id))
+        if not len(self._rows_with_pages):
+            return None
+        pages = self._known_pages.get(int(self._rows_with_pages[at - 1]) + self._table.first_id)
+        if pages is None:
+            return None
+        return pages.ends if at > 0 else pages.ends_of_batch_before
+
+    @cached_property
+    def _rows_with_pages(self) -> IntArray:
+        """Rows of the page table that have pages."""
+        found: IntArray = np.flatnonzero(self._table.positions.any(axis=1) | self._table.lengths.any(axis=1))
+        return found
 
 
 def ids_of(ref: FileRef) -> tuple[int, int]:

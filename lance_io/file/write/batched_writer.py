@@ -26,7 +26,7 @@ from lance_io.format.schema import Field, Schema
 from lance_io.format.v0_1.batch_end import encode_end, encode_page_table, statistics_schema
 from lance_io.format.version import V0_1
 from lance_io.levels.portable import copied
-from lance_io.limits import KIB
+from lance_io.limits import KIB, ROWS_PER_BATCH
 from lance_io.plans.cpu_requests import Compute
 from lance_io.table.transaction.draft import WRITER
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
 
-ROWS_PER_BATCH: Final = 1024  # pylance's default
 WRITTEN_AT_ONCE_BYTES: Final = 1024 * KIB  # pages share a write
 ROWS_MAX: Final = (1 << 31) - 1  # of a file: batches are counted in 32 bits
 
@@ -56,6 +55,10 @@ class BatchOptions:
     allow_null_loss: bool = True
     dictionaries: DictionaryGrowth = dataclasses.field(default_factory=DictionaryGrowth)
     lost: dict[str, None] = dataclasses.field(default_factory=dict)
+
+    def with_dictionaries(self, schema: Schema) -> Schema:
+        """A schema whose dictionary fields have their values, as far as rows had any."""
+        return Schema(tuple(_with_dictionary(field, self.dictionaries) for field in schema.fields), schema.metadata)
 
 
 class BatchedFileWriter:
@@ -178,7 +181,7 @@ class BatchedFileWriter:
         if self._statistics:
             described = statistics_schema([one.field for one in self._statistics.values()])
             statistics = described, (yield from self._write_statistics(described))
-        schema = with_dictionaries(self.schema, self._dictionaries)
+        schema = self._options.with_dictionaries(self.schema)
         starts = np.array(self._row_starts, dtype=np.int64)
         for part in encode_end(schema, self._metadata, starts, table_at, statistics, self.size_bytes, WRITER):
             yield from self._add(part)
@@ -225,11 +228,6 @@ def _outside_lists(field: Field) -> Iterator[Field]:
             yield from _outside_lists(child)
     elif field.has_column:
         yield field
-
-
-def with_dictionaries(schema: Schema, dictionaries: DictionaryGrowth) -> Schema:
-    """A schema whose dictionary fields have their values; those of which no row had one, an empty one."""
-    return Schema(tuple(_with_dictionary(field, dictionaries) for field in schema.fields), schema.metadata)
 
 
 def _with_dictionary(field: Field, dictionaries: DictionaryGrowth) -> Field:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.file.write.batched_writer import BatchedFileWriter
 from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
 from lance_io.file.write.uploads import FileUploads
 from lance_io.format.schema_arrow import schema_from_arrow
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
 
-    from lance_io.file.write.batched_writer import BatchOptions
+    from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
     from lance_io.file.write.file_bytes import WrittenFile
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -72,6 +71,8 @@ class FileWriting:
         self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
         self.writer: FileWriter | BatchedFileWriter
         if version == V0_1:
+            from lance_io.file.write.batched_writer import BatchedFileWriter  # loads what others do not need
+
             assert batches is not None, "files of version 0.1 belong to a table"
             self.writer = BatchedFileWriter(key, schema, uploads, batches)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import pickle
 import random
 import struct
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,10 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.dataset.distributed import TablePlace, TableVersion
 from lance_io.encodings.v0_1.write_statistics import ColumnStatistics
 from lance_io.format.schema_arrow import schema_from_arrow
+from lance_io.io.stats import io_stats
 from tests.filters.test_zones import NEGATIVE_NAN, expression
 
 if TYPE_CHECKING:
@@ -118,3 +121,23 @@ def test_nulls_are_found_where_pylance_loses_them(tmp_path: Path) -> None:
     """With statistics pylance says that there is no null; the rows that it gives without are the right ones."""
     lance.write_dataset(pa.table({"s": ["a", None, "b", None]}), str(tmp_path / "t"), max_rows_per_group=2, **LEGACY)
     assert lance_io.dataset(str(tmp_path / "t")).to_table(filter="s is null").num_rows == 2
+
+
+def test_parts_of_a_scan_elsewhere(tmp_path: Path) -> None:
+    """What travels has the values of dictionaries, and skips batches, too."""
+    rows = pa.table({"i": range(3000), "d": pa.array([f"word {i % 5}" for i in range(3000)]).dictionary_encode()})
+    uri = str(tmp_path / "t")
+    lance.write_dataset(rows, uri, max_rows_per_group=100, max_rows_per_file=1000, **LEGACY)
+    place = TablePlace.of_process(uri, {})
+    version = TableVersion.open(place)
+    scan = version.scan(columns=[("i",), ("d",)], filter="i between 1250 and 1260")
+    parts = version.parts(scan, part_bytes=1, num_parts=4)
+    sent = [pickle.dumps((scan, part)) for part in parts]
+    found = []
+    with io_stats() as seen:
+        for one in sent:
+            there, part = pickle.loads(one)
+            found += list(there.read(place, part, batch_bytes=1 << 20))
+    assert pa.Table.from_batches(found).to_pylist() == rows.slice(1250, 11).to_pylist()
+    whole = sum(path.stat().st_size for path in (tmp_path / "t" / "data").iterdir())
+    assert seen.snapshot().bytes_read < whole * 3 // 4 + 3 * 4096  # the ends of files, and one batch

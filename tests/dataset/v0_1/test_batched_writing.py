@@ -20,12 +20,6 @@ LEGACY = {"data_storage_version": "legacy"}
 LOSS = pytest.mark.filterwarnings("ignore:files of version 0.1 hold no nulls:UserWarning")
 
 
-@pytest.fixture
-def as_pylance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files say who wrote them; all other bytes are to be compared."""
-    monkeypatch.setattr("lance_io.file.write.batched_writer.WRITER", ("lance", lance.__version__))
-
-
 def data_files(uri: str) -> list[bytes]:
     table = lance.dataset(uri)
     paths = [file.path for fragment in table.get_fragments() for file in fragment.data_files()]
