@@ -15,3 +15,6 @@ def test_the_page_is_what_was_tried(tmp_path: Path) -> None:
     page = made_page(tmp_path, PEER_DATASETS)
     assert page.splitlines() == PAGE.read_text().splitlines()
     assert "differs" not in page
+    read_by_pylance = [line for line in page.splitlines() if line.startswith("|") and line.split(" | ")[2:3] == ["yes"]]
+    assert len(read_by_pylance) > 10
+    assert not [line for line in read_by_pylance if "FormatError" in line]
