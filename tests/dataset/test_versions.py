@@ -140,14 +140,14 @@ def test_uris_and_paths_open_the_same_table(versioned_uri: str, monkeypatch: pyt
         assert lance_io.dataset(uri).count_rows() == 10
 
 
-def test_data_files_of_older_versions_are_named_when_they_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
+def test_files_of_all_versions_are_read(tmp_path: Path, version: str) -> None:
     uri = str(tmp_path / "t")
-    lance.write_dataset(pa.table({"i": range(5)}), uri, data_storage_version="0.1")
+    lance.write_dataset(pa.table({"i": range(5)}), uri, data_storage_version=version)
     table = lance_io.dataset(uri)
-    assert (table.count_rows(), table.data_storage_version) == (5, "0.1")
-    for read in (table.to_table, lambda: table.take([1])):
-        with pytest.raises(NotImplementedError, match=r"version 0\.1"):
-            read()
+    assert (table.count_rows(), table.data_storage_version) == (5, version)
+    assert table.to_table()["i"].to_pylist() == list(range(5))
+    assert table.take([1, 3])["i"].to_pylist() == [1, 3]
 
 
 def test_a_manifest_under_the_name_of_another_version_is_refused(mutable_uri: str) -> None:

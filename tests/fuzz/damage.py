@@ -98,7 +98,7 @@ def damage_data_file(data: bytes, dice: random.Random) -> Damaged:
     """One damage, structural in half of the cases."""
     if dice.random() < 0.5:
         return blind(data, dice)
-    if data[-8:-6] == bytes(2):
+    if struct.unpack_from("<HH", data, len(data) - 8) in ((0, 1), (0, 2)):  # 0, 3 is version 2.0
         return _batched(data, dice)
     parts = Anatomy(data)
     kind = dice.choice(_STRUCTURAL)

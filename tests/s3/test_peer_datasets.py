@@ -109,4 +109,4 @@ async def test_files(case: str, s3: S3Server, s3_uri: str) -> None:
 
 def test_there_are_cases() -> None:
     assert len(TABLES) >= 24
-    assert len(FILES) == 2
+    assert len(FILES) == 3
