@@ -1,7 +1,7 @@
 """How many rows fragments have, where the manifest does not say so (spec: legacy 0.1, section 9; table, section 2.4).
 
-Releases before 0.8 left it out. Those that did not note their own name in the manifest, before 0.9, may have noted the
-rows that are left after a deletion; what they say about deleted rows is not trusted either. The data files know.
+Releases before 0.8 left it out, and what those before 0.9 say is not believed (`manifest.py`). The data files know.
+What is committed on top of such a version says it then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from lance_io.dataset.version.object_keys import file_refs
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.open_file import opened
-from lance_io.format.version import V0_1
 from lance_io.plans.plan import Together
 from lance_io.proto import table_pb2
 from lance_io.table.manifest.manifest import VERSION_MAX, from_message
@@ -30,8 +29,7 @@ def with_row_counts(state: DatasetState) -> Plan[DatasetState]:
     Raises what opening a data file does.
     """
     manifest = state.manifest
-    is_trusted = bool(manifest.writer) or manifest.data_version != V0_1
-    unknown = [place for place, rows in enumerate(manifest.fragments.physical_rows) if not (rows and is_trusted)]
+    unknown = [place for place, rows in enumerate(manifest.fragments.physical_rows) if not rows]
     unknown = [place for place in unknown if manifest.message.fragments[place].files]
     if not unknown:
         return state
@@ -40,10 +38,7 @@ def with_row_counts(state: DatasetState) -> Plan[DatasetState]:
     message = table_pb2.Manifest()
     message.CopyFrom(manifest.message)
     for place, num_rows in zip(unknown, counts, strict=True):
-        fragment = message.fragments[place]
-        fragment.physical_rows = num_rows
-        if not is_trusted and fragment.HasField("deletion_file"):
-            fragment.deletion_file.num_deleted_rows = 0  # which is read as not said
+        message.fragments[place].physical_rows = num_rows
     found = from_message(message, VERSION_MAX, manifest.index_section)
     return replace(state, manifest=found)
 

@@ -21,6 +21,7 @@ from lance_io.commit.commit_queue import TURNS
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
 from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.version.row_counts import with_row_counts
 from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.versions import keep_manifest, manifest_in
 from lance_io.dataset.write.data_files import FileLimits, NewFiles
@@ -96,10 +97,14 @@ class WriteTarget:
     def state(self, committed: CommittedVersion) -> DatasetState:
         """The version that was committed, open."""
         keep_manifest(self.location, committed.file, committed.manifest, self.session.cache)
+        return self.opened(committed.manifest)
+
+    def opened(self, manifest: Manifest) -> DatasetState:
+        """A version of the table, open."""
         return DatasetState(
             location=self.location,
             root=self.root,
-            manifest=committed.manifest,
+            manifest=manifest,
             session=self.session,
             given_uri=self.given_uri,
             storage_options=self.storage_options,
@@ -210,6 +215,8 @@ def _add(
 ) -> Plan[DatasetState]:
     """Append to a version that is known, or overwrite one of which at least the listing is."""
     if base is not None:
+        if 0 in base.fragments.physical_rows:  # of an old release: from here on manifests say it
+            base = (yield from with_row_counts(target.opened(base))).manifest
         version, read_version = options.version or base.data_version, base.version
     else:
         assert options.version is not None and listing is not None

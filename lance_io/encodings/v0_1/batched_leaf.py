@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from lance_io.encodings.api import PageIndex, RowSelection
     from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray, Steps
+
+
+SHARED_BYTES_MAX: Final = 4  # times the file's size: more bytes of strings are damage, even where values share some
 
 
 class BatchedLeaf:
@@ -289,7 +292,7 @@ class BatchedLeaf:
 
     def _check_bytes(self, runs: Runs, firsts: IntArray, ends: IntArray) -> None:
         is_bad = (firsts < 0) | (firsts > ends) | (ends > self.file_bytes)
-        if is_bad.any() or int((ends - firsts).astype(np.float64).sum()) > 64 * self.file_bytes:
+        if is_bad.any() or int((ends - firsts).astype(np.float64).sum()) > SHARED_BYTES_MAX * self.file_bytes:
             at = int(np.flatnonzero(is_bad)[0]) if is_bad.any() else 0
             text = f"values from {int(firsts[at])} to {int(ends[at])} in a file of {self.file_bytes} bytes"
             raise FormatError(text, where=f"batch {int(runs.batches[at])}")

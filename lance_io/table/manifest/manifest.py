@@ -157,6 +157,8 @@ def decode_manifest(data: Buffer, *, data_start: int = 0) -> Manifest:
     Raises `FormatError` for damage, `UnsupportedError` for flags, types and versions that are not known.
     """
     message, position = _decode_message(data, data_start)
+    if not message.HasField("writer_version"):
+        _forget_counts(message)
     if data_start == 0 and _holds_values(message):
         attach_values(message.fields, data)
     manifest = from_message(message, position)
@@ -231,6 +233,17 @@ def from_message(
     )
     _check_consistency(manifest)
     return manifest
+
+
+def _forget_counts(message: table_pb2.Manifest) -> None:
+    """Leave out what a release that did not give its name says of the rows of fragments: it may be wrong (section 2.4).
+
+    Some counted the rows that are left after a deletion. Data and deletion files know.
+    """
+    for fragment in message.fragments:
+        fragment.physical_rows = 0
+        if fragment.HasField("deletion_file"):
+            fragment.deletion_file.num_deleted_rows = 0
 
 
 def _holds_values(message: table_pb2.Manifest) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import lance
 import numpy as np
@@ -16,9 +16,6 @@ from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader
 from lance_io.proto import file_pb2, table_pb2
 from tests.dataset.v0_1.batched_cases import CASES, ROWS_PER_FILE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LEGACY = {"data_storage_version": "legacy"}
 
@@ -162,8 +159,6 @@ def swapped_in(uri: str, content: bytes) -> None:
 
 
 def lance_path(uri: str) -> Path:
-    from pathlib import Path
-
     return Path(uri)
 
 
@@ -239,9 +234,10 @@ def test_a_number_of_rows_that_a_manifest_lacks_is_that_of_the_file(tmp_path: Pa
     position, *rest = struct.unpack("<qHH4s", data[-16:])
     (length,) = struct.unpack_from("<I", data, position)
     message = table_pb2.Manifest.FromString(data[position + 4 : position + 4 + length])
-    for rows, writer in ((0, "lance"), (9, "")):  # left out; and wrong, by a release that does not give its name
+    for rows in (0, 9):  # left out; and wrong, by a release that does not give its name
         message.fragments[0].physical_rows = rows
-        message.writer_version.library = message.writer_version.version = writer
+        if rows:
+            message.ClearField("writer_version")
         changed = message.SerializeToString()
         tail = struct.pack("<I", len(changed)) + changed + struct.pack("<qHH4s", position, *rest)
         names[0].write_bytes(data[:position] + tail)
@@ -249,4 +245,21 @@ def test_a_number_of_rows_that_a_manifest_lacks_is_that_of_the_file(tmp_path: Pa
         assert table.count_rows() == 9
         assert table.to_table()["i"].to_pylist() == [0, 1, 2, 3, 5, 6, 7, 8, 9]
         assert table.take([8])["i"].to_pylist() == [9]
-    shutil.rmtree(tmp_path / "t")
+
+
+OLD = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "peer-datasets" / "historical"
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_rows_join_a_table_of_an_old_release(opens: bool, tmp_path: Path) -> None:
+    """Its manifests say nothing of rows; those that follow do."""
+    uri = str(tmp_path / "t")
+    shutil.copytree(OLD / "0.7.5--with_deletions" / "data.lance", uri)
+    before = lance.dataset(uri).to_table()
+    written = lance_io.write_dataset(before, lance_io.dataset(uri) if opens else uri, mode="append")
+    expected = before.to_pylist() * 2
+    for table in (written, lance_io.dataset(uri), lance.dataset(uri)):
+        assert table.count_rows() == len(expected)
+        assert table.to_table().to_pylist() == expected
+    assert written.delete("true")["num_deleted_rows"] == len(expected)
+    assert all(fragment.physical_rows for fragment in lance.dataset(uri, version=written.version - 1).get_fragments())
