@@ -72,6 +72,10 @@ SEED ?=
 campaign: need-all setup minio ## all tests at full size and mutants of the code, some hours; writes docs/campaigns.md
 	@SEED=$(SEED) $(PY) scripts/campaign.py $(ARGS)
 
+.PHONY: compatibility
+compatibility: setup ## try file versions, releases and feature flags, some seconds; writes docs/compatibility.md
+	@$(PY) scripts/compatibility.py $(ARGS)
+
 # pyspark 4.1 leaves a socket open at every `collect`.
 SPARK_MIN_WARNINGS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 .PHONY: test-spark-min

@@ -15,6 +15,7 @@ from lance_io.commit.cleanup import plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget
 from lance_io.dataset.blobs.blob_values import locate_in_file, read_located
 from lance_io.dataset.blobs.managed_blobs import ManagedBlobs
+from lance_io.dataset.distributed import TablePlace, WriteJob, abort_write, commit_write, write_files
 from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import FormatError, SchemaError
 from lance_io.plans.plan import drive_sync
@@ -275,6 +276,27 @@ def test_a_write_that_fails_leaves_no_payloads(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="no more"):
         lance_io.write_dataset(batches(), str(tmp_path / "t"), schema=rows().schema)
     assert not [path for path in (tmp_path / "t").rglob("*") if path.is_file()]
+
+
+def test_tasks_of_a_distributed_write_have_their_payloads_managed(tmp_path: Path) -> None:
+    """They go with the data files when the write is aborted, and stay once it was committed."""
+    uri = str(tmp_path / "t")
+    schema = rows().select(["i", "b"]).schema
+    table = lance_io.write_dataset(rows().select(["i", "b"]), uri)
+    before, place = payloads(tmp_path / "t"), TablePlace.of_process(uri, {})
+    for is_committed in (False, True):
+        job = WriteJob.plan(place, lambda known: schema if known is None else known, schema.names)
+        batches = iter(rows().select(["i", "b"]).to_batches())
+        written = write_files(place, job, schema, batches, rows_per_file=4, bytes_per_file=1 << 20)
+        assert payloads(tmp_path / "t") > before
+        if is_committed:
+            commit_write(place, job, [written])
+        text = abort_write(place, job, [written])
+        assert ("was committed" in text) == is_committed
+        assert (payloads(tmp_path / "t") == before) != is_committed
+    found = lance.dataset(uri)
+    assert found.count_rows() == 2 * table.count_rows()
+    assert [blob and blob.read() for blob in found.take_blobs("b", indices=range(8, 16))] == PAYLOADS
 
 
 def test_paths_of_managed_blobs_stay_below_their_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from dataclasses import replace
@@ -15,6 +16,7 @@ import lance_io
 from lance_io.dataset.version.lance_schema import LanceSchema
 from lance_io.errors import FormatError
 from lance_io.file import LanceFileReader
+from lance_io.fragment import RowIdMeta
 from lance_io.table.transaction.lineage import SPILLED
 from tests.fuzz.test_found import change_manifest
 from tests.interop.test_feature_flags import newest
@@ -106,6 +108,25 @@ def test_changes_leave_what_those_of_pylance_leave(tmp_path: Path, compacted: bo
         assert found[0] == found[1], name
         is_gone = name in ("delete all of them", "overwrite")
         assert bool(found[1][0] & 2048) != is_gone, name
+
+
+def test_fragments_say_that_their_lineage_is_a_column(tmp_path: Path) -> None:
+    """As pylance writes it in JSON; a fragment that goes through a caller's hands keeps its row ids."""
+    theirs = spilled(tmp_path, "t", "2.1")
+    theirs.optimize.compact_files(target_rows_per_fragment=10_000)
+    theirs = lance.dataset(theirs.uri)
+    ours = lance_io.dataset(theirs.uri)
+    for mine, other in zip(ours.get_fragments(), theirs.get_fragments(), strict=True):
+        assert mine.metadata.to_json() == other.metadata.to_json()
+        assert lance_io.FragmentMetadata.from_json(json.dumps(other.metadata.to_json())) == mine.metadata
+    metadata = ours.get_fragments()[-1].delete("i = 5")
+    assert metadata is not None and metadata.row_id_meta == RowIdMeta(None)
+    assert RowIdMeta.from_json(RowIdMeta(None).json()) == RowIdMeta(None)
+    before = theirs.to_table(columns=LINEAGE, filter="i != 5")
+    operation = lance_io.LanceOperation.Delete([metadata], [], "i = 5")
+    lance_io.LanceDataset.commit(theirs.uri, operation, read_version=ours.version)
+    for library in (lance, lance_io):
+        assert library.dataset(theirs.uri).to_table(columns=LINEAGE).equals(before)
 
 
 def test_pylance_goes_on_from_our_version(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from lance.blob import Blob, blob_array, blob_field
 import lance_io
 from lance_io import AsyncDataset, runtime
 from lance_io.errors import AccessDenied, NotFound
+from lance_io.plans.plan import ask, drive_async
+from lance_io.plans.store_requests import List
 from lance_io.store.url import open_store
 from minio import Minio
 
@@ -233,3 +235,30 @@ def test_credentials_of_the_environment(table_uri: str, s3: S3Server, monkeypatc
     table = lance_io.dataset(table_uri)
     assert table.count_rows() == 68
     assert s3.secret not in f"{table!r}{table._state!r}{table.session()!r}{table.get_fragments()!r}"
+
+
+# -- feature flags ---------------------------------------------------------------------------------------------------
+
+
+def test_managed_blobs_in_a_bucket(s3: S3Server, s3_uri: str) -> None:
+    """Written by both, read by both, and removed when no version names them."""
+    options, uri = s3.options(), f"{s3_uri}/managed.lance"
+    schema = pa.schema([pa.field("i", pa.int64()), blob_field("b")], metadata={"lance.blob.managed": "true"})
+    rows = pa.table([pa.array(range(3)), blob_array([b"x" * 100_000, b"small", b"y" * 100_000])], schema=schema)
+
+    def payloads() -> set[str]:
+        place = open_store(f"{uri}/_blobs", options)
+        return {meta.name for meta in runtime.run(drive_async(ask(List(place.store, f"{place.path}/"))))}
+
+    lance_io.write_dataset(rows, uri, storage_options=options)
+    replaced = payloads()
+    for library in (lance_io, lance):
+        library.write_dataset(rows, uri, mode="overwrite" if library is lance_io else "append", storage_options=options)
+    assert len(payloads()) == 3
+    expected = [b"x" * 100_000, b"small", b"y" * 100_000] * 2
+    lance_io.dataset(uri, storage_options=options).cleanup_old_versions(timedelta(0))
+    assert replaced.isdisjoint(payloads()) and len(payloads()) == 2
+    for library in (lance_io, lance):
+        table = library.dataset(uri, storage_options=options)
+        assert table.to_table(columns=["b"], blob_handling="all_binary")["b"].to_pylist() == expected
+        assert [blob.read() for blob in table.take_blobs("b", indices=[5, 0])] == [expected[5], expected[0]]

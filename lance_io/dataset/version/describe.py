@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from lance_io.commit.latest import list_versions
 from lance_io.dataset.version.fragment_metadata import (
@@ -19,12 +19,15 @@ from lance_io.format.version import version_of_pair
 from lance_io.table.manifest import fragment as stored
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
     from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.manifest import Manifest
+
+T = TypeVar("T")
 
 
 class Version(TypedDict):
@@ -67,7 +70,6 @@ def version_refs(location: Location) -> Plan[list[VersionRef]]:
 def fragment_metadata(fragment: Fragment) -> FragmentMetadata:
     """A fragment as the caller's own copy."""
     deletion = fragment.deletion_file
-    created, updated = fragment.created_at_versions, fragment.last_updated_at_versions
     return FragmentMetadata(
         id=fragment.id,
         files=[data_file(file) for file in fragment.files],
@@ -81,10 +83,18 @@ def fragment_metadata(fragment: Fragment) -> FragmentMetadata:
             num_deleted_rows=deletion.num_deleted_rows or 0,
             base_id=deletion.base_id,
         ),
-        row_id_meta=None if fragment.row_ids is None else RowIdMeta(fragment.row_ids),
-        created_at_version_meta=None if created is None else RowDatasetVersionMeta(created),
-        last_updated_at_version_meta=None if updated is None else RowDatasetVersionMeta(updated),
+        row_id_meta=_lineage(RowIdMeta, fragment.row_ids, fragment, stored.ROW_IDS_FIELD),
+        created_at_version_meta=_lineage(
+            RowDatasetVersionMeta, fragment.created_at_versions, fragment, stored.CREATED_AT_FIELD
+        ),
+        last_updated_at_version_meta=_lineage(
+            RowDatasetVersionMeta, fragment.last_updated_at_versions, fragment, stored.UPDATED_AT_FIELD
+        ),
     )
+
+
+def _lineage(kind: Callable[[bytes | None], T], data: bytes | None, fragment: Fragment, field_id: int) -> T | None:
+    return kind(data) if data is not None or field_id in fragment.spilled else None
 
 
 def stored_fragment(fragment: FragmentMetadata) -> Fragment:
@@ -92,7 +102,13 @@ def stored_fragment(fragment: FragmentMetadata) -> Fragment:
     if fragment.overlays:
         raise UnsupportedError("fragments with overlay files are not part of this release")
     deletion = fragment.deletion_file
-    created, updated = fragment.created_at_version_meta, fragment.last_updated_at_version_meta
+    row_ids, created, updated = (
+        fragment.row_id_meta,
+        fragment.created_at_version_meta,
+        fragment.last_updated_at_version_meta,
+    )
+    fields = (stored.ROW_IDS_FIELD, stored.CREATED_AT_FIELD, stored.UPDATED_AT_FIELD)
+    lineage = zip(fields, (row_ids, created, updated), strict=True)
     return stored.Fragment(
         id=fragment.id,
         files=tuple(stored_file(one) for one in fragment.files),
@@ -106,9 +122,10 @@ def stored_fragment(fragment: FragmentMetadata) -> Fragment:
             base_id=deletion.base_id,
         ),
         physical_rows=fragment.physical_rows,
-        row_ids=None if fragment.row_id_meta is None else fragment.row_id_meta.data,
+        row_ids=None if row_ids is None else row_ids.data,
         created_at_versions=None if created is None else created.data,
         last_updated_at_versions=None if updated is None else updated.data,
+        spilled=frozenset(field_id for field_id, meta in lineage if meta is not None and meta.data is None),
     )
 
 

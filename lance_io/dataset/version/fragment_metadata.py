@@ -84,18 +84,22 @@ class DeletionFile:
 
 @dataclass(frozen=True)
 class _InlineBytes:
-    """What a manifest stores as serialized bytes; pylance writes them as `{KEY: [byte, ...]}`."""
+    """What a manifest stores as serialized bytes; pylance writes them as `{KEY: [byte, ...]}`.
 
-    data: bytes
+    data  the bytes; None where the values are a column of a data file instead (feature flag 2048)
+    """
+
+    data: bytes | None
 
     _KEY: ClassVar[str]
+    _COLUMN: ClassVar[Any]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self.data)} bytes)"
+        return f"{type(self).__name__}({'a column' if self.data is None else f'{len(self.data)} bytes'})"
 
-    def asdict(self) -> dict[str, Any]:
+    def asdict(self) -> Any:
         """As pylance writes it."""
-        return {self._KEY: list(self.data)}
+        return self._COLUMN if self.data is None else {self._KEY: list(self.data)}
 
     def json(self) -> str:
         """The same as JSON text."""
@@ -104,12 +108,12 @@ class _InlineBytes:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """The inverse of `json`."""
-        return cls.from_dict(_object(text))
+        return cls.from_dict(cls._COLUMN if json.loads(text) == cls._COLUMN else _object(text))
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
+    def from_dict(cls, values: Any) -> Self:
         """The inverse of `asdict`."""
-        return cls(bytes(values[cls._KEY]))
+        return cls(None if values == cls._COLUMN else bytes(values[cls._KEY]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,6 +121,7 @@ class RowIdMeta(_InlineBytes):
     """The serialized row id sequence of a fragment (specification: table, section 6.1)."""
 
     _KEY = "Inline"
+    _COLUMN = "Column"
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,6 +129,7 @@ class RowDatasetVersionMeta(_InlineBytes):
     """The serialized version sequence of a fragment (specification: table, section 6.5)."""
 
     _KEY = "inline"
+    _COLUMN: ClassVar[Any] = {"column": {}}
 
 
 @dataclass

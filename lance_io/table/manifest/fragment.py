@@ -327,15 +327,17 @@ def encode_fragment(fragment: Fragment) -> table_pb2.DataFragment:
     message.id = fragment.id
     message.physical_rows = fragment.physical_rows or 0
     _encode_deletion(fragment.deletion_file, message)
-    for name, value in (
-        ("inline_row_ids", fragment.row_ids),
-        ("inline_created_at_versions", fragment.created_at_versions),
-        ("inline_last_updated_at_versions", fragment.last_updated_at_versions),
+    for what, field_id, value in (
+        ("row_ids", ROW_IDS_FIELD, fragment.row_ids),
+        ("created_at_versions", CREATED_AT_FIELD, fragment.created_at_versions),
+        ("last_updated_at_versions", UPDATED_AT_FIELD, fragment.last_updated_at_versions),
     ):
-        if value is None:
-            message.ClearField(name)  # type: ignore[arg-type]  # one of three literal names
-        else:
-            setattr(message, name, value)
+        message.ClearField(f"inline_{what}")  # type: ignore[arg-type]  # one of three names
+        message.ClearField(f"spilled_{what}")  # type: ignore[arg-type]
+        if field_id in fragment.spilled:
+            getattr(message, f"spilled_{what}").SetInParent()
+        elif value is not None:
+            setattr(message, f"inline_{what}", value)
     return message
 
 
