@@ -21,6 +21,7 @@ from lance_io.file.scan import readahead as scan
 from lance_io.file.scan import scan_sync as scan_sync
 from lance_io.file.scan.page_slices import Piece, goes_behind, goes_with
 from lance_io.file.scan.readahead import Readahead
+from lance_io.format.version import V2_2
 from lance_io.io.stats import io_stats
 from lance_io.limits import SCAN_GROUP_BYTES, SCAN_JOB_BYTES, SCAN_JOB_ROWS
 from lance_io.plans.plan import drive_sync
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from lance_io.spans import Steps
 
-FILE, OTHER = object(), object()
+FILE, OTHER = SimpleNamespace(version=V2_2), SimpleNamespace(version=V2_2)
 
 
 def piece(start: int, end: int, num_bytes: int = 1000, *, file: object = FILE, is_whole: bool = True) -> Any:
