@@ -17,6 +17,7 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_0.buffers import Runs, StoredBuffer, gathered
+from lance_io.encodings.v2_0.fixed import FixedValues
 from lance_io.errors import FormatError
 from lance_io.limits import KIB
 from lance_io.records import dataclass
@@ -204,7 +205,7 @@ class Coded(Variable):
         return f"fsst({super().__str__()})" if self.is_coded else f"fsst(raw {super().__str__()})"
 
 
-class FixedSizeStrings:
+class FixedSizeStrings(FixedValues):
     """Strings that all have the same number of bytes."""
 
     def __init__(self, dtype: pa.DataType, num_values: int, width_bytes: int, buffer: StoredBuffer) -> None:
@@ -213,14 +214,6 @@ class FixedSizeStrings:
         self.width_bytes = width_bytes
         self.buffer = buffer
         self.row_bits = None if buffer.scheme else 8 * width_bytes
-
-    def index_ranges(self) -> Ranges | None:
-        """None: values are found by their number."""
-        return None
-
-    def load_index(self, fetched: Fetched) -> Any:
-        """There is none."""
-        raise AssertionError("strings of one width have no index")
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
         """Some values: one round."""
@@ -234,14 +227,6 @@ class FixedSizeStrings:
         offsets = np.arange(runs.num_values + 1, dtype=np.int64 if is_wide else np.int32) * width
         buffers = [None, pa.py_buffer(offsets), data]
         return pa.Array.from_buffers(self.dtype, runs.num_values, buffers, 0)
-
-    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, Any]]:
-        """Some values; there is nothing to remember."""
-        return (yield from self.read(runs)), None
-
-    def scan(self) -> Steps[pa.Array]:
-        """All values."""
-        return self.read(Runs.all(self.num_values))
 
     def __str__(self) -> str:
         return f"fixed_size_binary({self.width_bytes})"
