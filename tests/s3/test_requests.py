@@ -241,7 +241,7 @@ print(json.dumps(list(sys.modules)))
 _NOT_NEEDED = {
     *("aiobotocore", "aiohttp", "botocore", "boto3", "email.utils", "pandas"),
     *("pyarrow.compute", "pyarrow.dataset", "pyarrow._dataset", "pyarrow._compute"),
-    *("lance_io.encodings.v2_0.page", "lance_io.encodings.v0_1.field_pages", "lance_io.file.open.batched_file"),
+    *("lance_io.encodings.v2_0.array_page", "lance_io.encodings.v0_1.field_pages", "lance_io.file.open.batched_file"),
     *(
         "lance_io.dataset.scanner",
         "lance_io.dataset.scan.scan_options",

@@ -4,7 +4,7 @@
     bytes    of all values, those under nulls too
 
 Some values take two rounds, ends and bytes, unless the ends are known; all of them take one. Lists end the same way
-(`lists.py`).
+(`list_page.py`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lance_io.encodings.v2_0.lists import Items, ListPage
-from lance_io.encodings.v2_0.page import ArrayPage, ArraySource, HeaderPage
+from lance_io.encodings.v2_0.array_page import ArrayPage, ArraySource, HeaderPage
+from lance_io.encodings.v2_0.list_page import Items, ListPage
 from lance_io.errors import FormatError
 from lance_io.format.columns import LazySequence
 from lance_io.format.error_context import REFUSALS, at_pages, placed

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.encodings.v2_0.variable import END_BYTES
-from lance_io.encodings.v2_0.write import encode_array, encode_ends, encode_header
+from lance_io.encodings.v2_0.write_arrays import encode_array, encode_ends, encode_header
 from lance_io.errors import UnsupportedDataError
 from lance_io.file.write.accumulate import ClosedPage, ColumnQueue
 from lance_io.levels.chunks import LeafChunk, leaf_array

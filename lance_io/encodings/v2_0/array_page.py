@@ -1,6 +1,6 @@
 """Pages of version 2.0: an array of the leaf's values, with the structs around it (spec: encodings 2.0, section 2).
 
-Structs have no validity: those above a leaf are there, always. Lists have columns of their own (`lists.py`).
+Structs have no validity: those above a leaf are there, always. Lists have columns of their own (`list_page.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Arrays to pages of version 2.0: the reverse of `array.py`, `lists.py` and `page.py` (spec: encodings 2.0, section 7).
+"""Arrays to pages of 2.0: the reverse of `array.py`, `list_page.py`, `array_page.py` (encodings 2.0, section 7).
 
     numbers, bits, times     flat, with a bitmap where some are null
     fixed-size lists         the same for rows and for items
-    strings                  a dictionary where there are few distinct ones (`write_strings.py`), else ends and bytes
+    strings                  a dictionary where few are distinct (`write_array_strings.py`), else ends and bytes
     dictionaries             indices, and the items with a null one for the rows that are
     packed structs, blobs    rows
     lists                    their ends; the items are pages of other columns
@@ -23,7 +23,7 @@ from google.protobuf.empty_pb2 import Empty
 from lance_io import _kernels
 from lance_io.encodings.v2_0.fixed import width_of
 from lance_io.encodings.v2_0.variable import END_BYTES
-from lance_io.encodings.v2_0.write_strings import PageParts, distinct_strings, encode_binary
+from lance_io.encodings.v2_0.write_array_strings import PageParts, distinct_strings, encode_binary
 from lance_io.encodings.written import EncodedPage
 from lance_io.errors import UnsupportedDataError, UnsupportedError
 from lance_io.proto import encodings_pb2 as pb

@@ -20,9 +20,9 @@ from lance_io._kernels import DamagedError
 from lance_io.encodings.api import ArrayLayout, PageDescription, RowSelection
 from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_0.array import open_ends
+from lance_io.encodings.v2_0.array_page import ArrayPage, cut_by_ends, ends_known, structs_around
 from lance_io.encodings.v2_0.buffers import Runs
 from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, locate_lists
-from lance_io.encodings.v2_0.page import ArrayPage, cut_by_ends, ends_known, structs_around
 from lance_io.encodings.v2_0.variable import Ends
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lance_io._kernels import Leaf
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.encodings.cuts import PageCuts
-    from lance_io.encodings.v2_0.page import ArraySource
+    from lance_io.encodings.v2_0.array_page import ArraySource
     from lance_io.encodings.v2_0.variable import EndsIndex
     from lance_io.levels.path import LeafPath
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
