@@ -15,7 +15,7 @@ from lance_io.file.file_report import describe_columns, describe_pages
 from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.file_source import FileRef, ReadContext
 from lance_io.file.open.leaf_projection import FileColumns, Projection
-from lance_io.file.open.open_file import load_columns, opened
+from lance_io.file.open.open_file import load_columns, open_cached
 from lance_io.io.cache import SearchCache
 from lance_io.limits import METADATA_CACHE_BYTES
 
@@ -75,7 +75,7 @@ def _files(
 
 def _read(context: ReadContext, ref: FileRef) -> FileSteps[TableFile]:
     """The file with the metadata of all of its columns."""
-    file, _ = yield from opened(context, ref, [])
+    file, _ = yield from open_cached(context, ref, [])
     if isinstance(file, OpenedFile) and (missing := file.missing(list(range(len(file.paths))))):
         yield from load_columns(file, missing)
     return file

@@ -22,15 +22,15 @@ def encode_codec(codec: tree.Codec, *, level: int | None = None) -> pb.Compressi
     """
     if isinstance(codec, (tree.Flat, tree.Variable, tree.InlineBitpacking)):
         return _small(codec)
-    return _encoded(codec, level)
+    return _encode_at(codec, level)
 
 
 @lru_cache(maxsize=SMALL_MAX)
 def _small(codec: tree.Codec) -> pb.CompressiveEncoding:
-    return _encoded(codec, None)
+    return _encode_at(codec, None)
 
 
-def _encoded(codec: tree.Codec, level: int | None) -> pb.CompressiveEncoding:
+def _encode_at(codec: tree.Codec, level: int | None) -> pb.CompressiveEncoding:
     match codec:
         case tree.Flat(bits):
             return _flat(bits)

@@ -470,7 +470,7 @@ def _list_items(message: pb.FixedSizeList, depth: int) -> Codec:
     return decode_codec(message.values, depth=depth)
 
 
-def _packed(message: pb.PackedStruct, depth: int) -> Codec:
+def _decode_packed(message: pb.PackedStruct, depth: int) -> Codec:
     bits = tuple(message.bits_per_value)
     if not bits or any(b == 0 or b % 8 or b >= BITS_MAX for b in bits):
         raise FormatError(f"packed struct with members of {list(bits)[:20]} bits; expected whole bytes")
@@ -480,7 +480,7 @@ def _packed(message: pb.PackedStruct, depth: int) -> Codec:
     return PackedStruct(bits)
 
 
-def _variable_packed(message: pb.VariablePackedStruct, depth: int) -> Codec:
+def _decode_variable_packed(message: pb.VariablePackedStruct, depth: int) -> Codec:
     members = []
     for index, member in enumerate(message.fields):
         values = decode_codec(member.value, depth=depth)
@@ -546,6 +546,6 @@ _DECODERS: Final[Mapping[str, Callable[..., Codec]]] = {
     "byte_stream_split": _split,
     "general": _general,
     "fixed_size_list": _fixed_size_list,
-    "packed_struct": _packed,
-    "variable_packed_struct": _variable_packed,
+    "packed_struct": _decode_packed,
+    "variable_packed_struct": _decode_variable_packed,
 }

@@ -38,7 +38,7 @@ def rebase(
     Raises `CommitConflictError` when another writer deleted one of these rows.
     """
     if affected is None or made_on is None:
-        return Rebased(transaction.changed(transaction.operation, current.version), {})
+        return Rebased(transaction.rebase(transaction.operation, current.version), {})
     deletions = {fragment.id: fragment.deletion_file for fragment in made_on.fragments}
     marked = marked_fragments(transaction, current, deletions)
     read: list[Any] = []

@@ -48,7 +48,7 @@ class RowSelection:
         """Rows `start` to `end` (exclusive)."""
         return cls(np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), end - start)
 
-    def scaled(self, slots_per_row: int) -> RowSelection:
+    def scale(self, slots_per_row: int) -> RowSelection:
         """The page slots of these rows, where a row has several (fixed-size lists of structs)."""
         if slots_per_row == 1:
             return self
@@ -130,7 +130,7 @@ class ArrayLayout(ABC):
     stride_bytes: int
 
     @abstractmethod
-    def located(self, index: Any) -> PageIndex:
+    def locate(self, index: Any) -> PageIndex:
         """An index that says where the page is, too."""
 
     @abstractmethod

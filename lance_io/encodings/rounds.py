@@ -30,7 +30,7 @@ def together(steps: Sequence[Steps[T]]) -> Steps[list[T]]:
                 fetched = yield wanted
                 live = _send(step, i, fetched, results)
                 continue
-            fetched = yield merged([wanted for _, _, wanted in live])
+            fetched = yield merge_ranges([wanted for _, _, wanted in live])
             still: list[tuple[int, Steps[T], Ranges]] = []
             position = 0
             for i, step, wanted in live:
@@ -52,7 +52,7 @@ def _send(step: Steps[T], index: int, fetched: Fetched, results: list[Any]) -> l
         return []
 
 
-def merged(wanted: list[Ranges]) -> Ranges:
+def merge_ranges(wanted: list[Ranges]) -> Ranges:
     """All of them as one list of ranges."""
     if len(wanted) == 1:
         return wanted[0]

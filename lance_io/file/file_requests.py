@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from lance_io.encodings.rounds import merged
+from lance_io.encodings.rounds import merge_ranges
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.file_steps import (
     FetchedSuffix,
@@ -71,7 +71,7 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-def truncated(key: str, error: Exception) -> FormatError:
+def truncation_error(key: str, error: Exception) -> FormatError:
     """A read past the end of the object, as what it means to whoever opened the table."""
     return FormatError(f"the file ends before the bytes that its metadata names ({error}). It is cut off", path=key)
 
@@ -151,7 +151,7 @@ def read_file_sync(
             try:
                 fetched = store.read_sync(key, request, gap_bytes, scratch)
             except (ShortRead, InvalidRange) as error:
-                raise truncated(key, error) from error
+                raise truncation_error(key, error) from error
             bytes_read = fetched.bytes_read
             held_bytes = 0 if is_charged else bytes_read
             count_round(sinks, num_ranges, num_bytes, fetched.num_reads, bytes_read, held_bytes)
@@ -200,7 +200,7 @@ def _read_files_sync(steps: FilesSteps[T], context: ReadContext) -> T:
             found: list[Any] = store.read_many_sync(wanted, gap_bytes, scratch)
             return found
         except (ShortRead, InvalidRange) as error:
-            raise truncated(str(error.path), error) from error
+            raise truncation_error(str(error.path), error) from error
 
     def answer_one(wanted: tuple[FileRef, Request], scratch: Any = None) -> Any:
         ref, request = wanted
@@ -211,7 +211,7 @@ def _read_files_sync(steps: FilesSteps[T], context: ReadContext) -> T:
                 return FetchedSuffix(*store.suffix_sync(ref.key, request.num_bytes))
             return _wait_sync(request)  # type: ignore[arg-type]
         except (ShortRead, InvalidRange) as error:
-            raise truncated(ref.key, error) from error
+            raise truncation_error(ref.key, error) from error
 
     def answer(requests: list[tuple[FileRef, Request]] | Independent) -> list[Any]:
         nonlocal charged_bytes
@@ -235,7 +235,7 @@ def _read_files_sync(steps: FilesSteps[T], context: ReadContext) -> T:
 def _sums(requests: list[tuple[FileRef, Request]]) -> tuple[int, int]:
     """Ranges and bytes of one round."""
     ranges = [request for _, request in requests if type(request) is Ranges]
-    whole = merged(ranges) if ranges else no_ranges()
+    whole = merge_ranges(ranges) if ranges else no_ranges()
     return len(whole), whole.num_bytes
 
 
@@ -264,7 +264,7 @@ async def read_file_async(steps: FileSteps[T], reads: FileReads, priority: int =
             try:
                 fetched = await reads.submit(request, priority)
             except (ShortRead, InvalidRange) as error:
-                raise truncated(reads.key, error) from error
+                raise truncation_error(reads.key, error) from error
             return LargeAnswer(fetched) if request.num_bytes > INLINE_DECODE_BYTES_MAX else fetched
         if type(request) is Suffix:
             buffer, size, _ = await reads.suffix(request.num_bytes)
@@ -296,7 +296,7 @@ async def _answer_async(scheduler: ReadScheduler, requests: list[tuple[FileRef, 
             try:
                 answers.append(await handle)
             except (ShortRead, InvalidRange) as error:
-                raise truncated(ref.key, error) from error
+                raise truncation_error(ref.key, error) from error
     finally:
         for handle in handles[len(answers) :]:
             handle.cancel()
@@ -373,7 +373,7 @@ class _IndependentFiles:
         try:
             return await self._asked.pop(at)
         except (ShortRead, InvalidRange) as error:
-            raise truncated(self._reads[at].key, error) from error
+            raise truncation_error(self._reads[at].key, error) from error
 
     async def _go_on(self, answers: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
         num_bytes = sum([len(one.buffer) for _, one in answers if one is not None])

@@ -134,14 +134,14 @@ class LanceFileSession:
         return self._location.store
 
     def _uri(self, path: str) -> str:
-        return f"{self._base}/{_checked(path)}"
+        return f"{self._base}/{_check_path(path)}"
 
     def _key(self, path: str) -> str:
-        return self._location.key(*_checked(path).split("/"))
+        return self._location.key(*_check_path(path).split("/"))
 
     def _entries(self, path: str | None, asked: Selection) -> Paths:
         root = self._location.key("")
-        prefix = root + (f"{_checked(path)}/" if path and _checked(path) else "")
+        prefix = root + (f"{_check_path(path)}/" if path and _check_path(path) else "")
 
         async def entries() -> Paths:
             return [meta.key[len(root) :] async for meta in self._store.list(prefix, asked)]
@@ -149,7 +149,7 @@ class LanceFileSession:
         return run(entries())
 
 
-def _checked(path: str) -> str:
+def _check_path(path: str) -> str:
     """A path below the base. Raises UsageError for one that would leave it, TypeError for what is no text."""
     if not isinstance(path, str):
         raise TypeError(f"a path in a session is a text, not {path!r}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from lance_io.encodings.rounds import fetch, merged
+from lance_io.encodings.rounds import fetch, merge_ranges
 from lance_io.file.open.file_source import FileRef
 from lance_io.records import dataclass
 from lance_io.spans import Fetched, Ranges, Steps
@@ -111,7 +111,7 @@ def fetch_apart(wanted: Sequence[Ranges], tail: Tail | None) -> Steps[list[Fetch
                 parts[at] = Fetched(tail.buffer, one.starts - tail.start)
     asked = [at for at, part in enumerate(parts) if part is None]
     if asked:
-        fetched = yield from served_by(tail, fetch(merged([wanted[at] for at in asked])))
+        fetched = yield from served_by(tail, fetch(merge_ranges([wanted[at] for at in asked])))
         position = 0
         for at in asked:
             end = position + len(wanted[at])

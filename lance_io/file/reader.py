@@ -69,7 +69,7 @@ class FileAccess:
         self.reader = TableReader(context, self.schema.fields)
 
     @classmethod
-    def opened(cls, context: ReadContext, ref: FileRef, columns: Sequence[str] | None) -> FileSteps[FileAccess]:
+    def open(cls, context: ReadContext, ref: FileRef, columns: Sequence[str] | None) -> FileSteps[FileAccess]:
         """Open the file."""
         return cls(context, ref, (yield from opened_alone(context, ref)), columns)
 
@@ -204,7 +204,7 @@ class LanceFileReader:
         self._is_sync = isinstance(context.store, SyncReads)
         self._context = context
         self._key = ref.key
-        self._access = self._drive(FileAccess.opened(context, ref, columns))
+        self._access = self._drive(FileAccess.open(context, ref, columns))
 
     def _drive(self, steps: FileSteps[T]) -> T:
         reading = ReadFile(self._context, self._key, steps)
@@ -300,7 +300,7 @@ class AsyncFileReader:
         """Read the file's metadata; `async with` does it."""
         await load_client(self._given[0])
         self._context, self._ref = _context(*self._given)
-        self._access = await self._drive(FileAccess.opened(self._context, self._ref, self._columns))
+        self._access = await self._drive(FileAccess.open(self._context, self._ref, self._columns))
         return self
 
     @property

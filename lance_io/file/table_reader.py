@@ -111,7 +111,7 @@ class TableReader:
 
         driver = scan if in_order or len(spans) < 2 else scan_unordered
         batches = driver(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
-        return self._checked(spans, batches) if self.context.checks_values else batches
+        return self._check_values(spans, batches) if self.context.checks_values else batches
 
     def read(self, spans: Sequence[Span]) -> Plan[list[pa.ChunkedArray]]:
         """Whole columns of physical row ranges: decoded pages as chunks, without a copy."""
@@ -135,7 +135,7 @@ class TableReader:
                 check_values(self.projection, batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
                 yield batch
 
-    async def _checked(
+    async def _check_values(
         self, spans: Sequence[Span], batches: AsyncGenerator[ScanBatch, None]
     ) -> AsyncGenerator[ScanBatch, None]:
         async with aclosing(batches):

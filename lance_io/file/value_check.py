@@ -31,7 +31,7 @@ def check_values(
     """
     for number, array in enumerate(arrays):
         if (error := _fault(array)) is not None:
-            raise _located(projection, number, array, parts, error)
+            raise _locate(projection, number, array, parts, error)
 
 
 def _fault(array: pa.Array | pa.ChunkedArray) -> pa.ArrowInvalid | None:
@@ -42,7 +42,7 @@ def _fault(array: pa.Array | pa.ChunkedArray) -> pa.ArrowInvalid | None:
     return None
 
 
-def _located(
+def _locate(
     projection: Projection,
     number: int,
     array: pa.Array | pa.ChunkedArray,

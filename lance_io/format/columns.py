@@ -25,7 +25,7 @@ import numpy as np
 
 from lance_io import _kernels
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.format.footer import (
     ALIGNMENT_BYTES,
     Footer,
@@ -178,13 +178,13 @@ def _decode_column(data: Buffer, column_index: int, footer: Footer, path: str | 
         lengths = [page.length for page in message.pages]
         row_starts = _row_starts(lengths)
     except REFUSALS as error:
-        raise placed(error, f"column {column_index}", path) from error.__cause__
+        raise place_error(error, f"column {column_index}", path) from error.__cause__
 
     def page(number: int) -> PageInfo:
         try:
             return _decode_page(message.pages[number], footer)
         except REFUSALS as error:
-            raise placed(error, f"column {column_index}, page {number}", path) from error.__cause__
+            raise place_error(error, f"column {column_index}, page {number}", path) from error.__cause__
 
     return ColumnInfo(column_index, LazySequence(len(lengths), page), row_starts, offsets, sizes)
 

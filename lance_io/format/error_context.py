@@ -19,7 +19,7 @@ REFUSALS = (FormatError, UnsupportedError)  # what reading a file may raise abou
 PAGES_SHOWN_MAX: Final = 50
 
 
-def placed(error: E, where: str, path: str | None = None) -> E:
+def place_error(error: E, where: str, path: str | None = None) -> E:
     """The same error, told that it happened inside `where` (outer places come first) and in which object."""
     if path is not None:
         error.path = path
@@ -44,4 +44,4 @@ def at_pages(error: E, pages: Sequence[tuple[str, str, int]]) -> E:
     texts = [f"{column}, page {number}{'' if key == first else f' of {key}'}" for key, column, number in pages]
     distinct = list(dict.fromkeys(texts))
     more = [f"and {len(distinct) - PAGES_SHOWN_MAX} more pages"] if len(distinct) > PAGES_SHOWN_MAX else []
-    return placed(error, "; ".join(distinct[:PAGES_SHOWN_MAX] + more), first)
+    return place_error(error, "; ".join(distinct[:PAGES_SHOWN_MAX] + more), first)

@@ -105,7 +105,7 @@ EXTENSION_NAMES: Final = frozenset(_TYPES)
 def known_extensions() -> Iterator[None]:
     """Inside of the block, pyarrow resolves the names of `EXTENSION_NAMES` to somebody's types."""
     with _registry_lock:
-        ours = [name for name, make in _TYPES.items() if _registered(make())]
+        ours = [name for name, make in _TYPES.items() if _register(make())]
         try:
             yield
         finally:
@@ -113,7 +113,7 @@ def known_extensions() -> Iterator[None]:
                 pa.unregister_extension_type(name)
 
 
-def _registered(extension: pa.ExtensionType) -> bool:
+def _register(extension: pa.ExtensionType) -> bool:
     """Register a type unless its name is taken."""
     try:
         pa.register_extension_type(extension)

@@ -139,7 +139,7 @@ class Field:
         Lists and maps have none: their items are no columns.
         """
         if self.holds_blobs:
-            return self.described().children
+            return self.describe_blobs().children
         return self.children if self.logical_type == "struct" else ()
 
     def child(self, name: str) -> Field | None:
@@ -156,7 +156,7 @@ class Field:
         kept = tuple(pruned for child in self.children if (pruned := child.prune(ids)) is not None)
         return replace(self, children=kept) if kept else None
 
-    def described(self) -> Field:
+    def describe_blobs(self) -> Field:
         """This field with every blob in it replaced by its description, which is what its column holds.
 
         A description is position and size, for 2.2 also kind and place. Fields without blobs are returned as they are.
@@ -168,7 +168,7 @@ class Field:
             return replace(self, children=_BLOB_V2_DESCRIPTION, metadata=metadata)
         if self.has_column:
             return self
-        children = tuple(child.described() for child in self.children)
+        children = tuple(child.describe_blobs() for child in self.children)
         changed = any(new is not old for new, old in zip(children, self.children, strict=True))
         return replace(self, children=children) if changed else self
 
@@ -272,7 +272,7 @@ class Schema:
     @cached_property
     def described(self) -> Schema:
         """This schema with every blob in it replaced by its description; itself where there are none."""
-        fields = tuple(each.described() for each in self.fields)
+        fields = tuple(each.describe_blobs() for each in self.fields)
         changed = any(new is not old for new, old in zip(fields, self.fields, strict=True))
         return replace(self, fields=fields) if changed else self
 
@@ -345,7 +345,7 @@ class Schema:
             return self._plain
         plain = pa.schema([each._field(stored=not json_as_text) for each in self.fields], metadata=self._arrow_metadata)
         with known_extensions() if self._names_extensions else nullcontext():
-            return _resolved(plain)
+            return _resolve_extensions(plain)
 
     @cached_property
     def _has_extensions(self) -> bool:
@@ -357,7 +357,9 @@ class Schema:
 
     @cached_property
     def _plain(self) -> pa.Schema:
-        return _resolved(pa.schema([each._field(stored=False) for each in self.fields], metadata=self._arrow_metadata))
+        return _resolve_extensions(
+            pa.schema([each._field(stored=False) for each in self.fields], metadata=self._arrow_metadata)
+        )
 
     @property
     def _names_extensions(self) -> bool:
@@ -372,7 +374,7 @@ class Schema:
 Named = TypeVar("Named", "Field", pa.Field)
 
 
-def numbered(fields: Iterable[Named]) -> dict[tuple[str, int], Named]:
+def number_names(fields: Iterable[Named]) -> dict[tuple[str, int], Named]:
     """Fields, ours or of Arrow, by name and how many of that name come before: members of a struct may share one."""
     found: dict[tuple[str, int], Named] = {}
     counts: dict[str, int] = {}
@@ -412,7 +414,7 @@ def _keep(node: Field, chosen: _Chosen, *, is_entry: bool = False) -> Field:
     return node if same else replace(node, children=kept)
 
 
-def _resolved(plain: pa.Schema) -> pa.Schema:
+def _resolve_extensions(plain: pa.Schema) -> pa.Schema:
     """A schema whose extension types are spelled out in metadata, with the types in their place."""
     try:
         return pa.schema(cast("Any", _Exported(plain)))

@@ -94,7 +94,7 @@ def encode_tail(
 # as soon as its place is known, and the column is the bytes of its pages in a row.
 
 
-def _packed(type_name: str, value: bytes) -> bytes:
+def _pack_any(type_name: str, value: bytes) -> bytes:
     message = AnyMessage()
     message.type_url, message.value = f"/{type_name}", value
     return message.SerializeToString()
@@ -102,7 +102,7 @@ def _packed(type_name: str, value: bytes) -> bytes:
 
 def _column_encoding(encoding: encodings_pb2.ColumnEncoding) -> bytes:
     message = file_pb2.ColumnMetadata()
-    message.encoding.direct.encoding = _packed(COLUMN_ENCODING_TYPE, encoding.SerializeToString())
+    message.encoding.direct.encoding = _pack_any(COLUMN_ENCODING_TYPE, encoding.SerializeToString())
     return message.SerializeToString()
 
 
@@ -132,7 +132,7 @@ def encode_page_entry(
     page.buffer_offsets.extend(buffer_offsets)
     page.buffer_sizes.extend(buffer_sizes)
     page.length = num_rows
-    page.encoding.direct.encoding = _packed(PAGE_TYPES[version], layout)
+    page.encoding.direct.encoding = _pack_any(PAGE_TYPES[version], layout)
     page.priority = first_row
     return message.SerializeToString()
 

@@ -83,7 +83,7 @@ def _every(bitmap: pa.Buffer | None, count: int, step: int) -> pa.Buffer | None:
 def merge(field: Field, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
     """The array of `field` from the single-leaf arrays of its columns.
 
-    field     as it is read: blobs in it replaced by their descriptions (`Field.described`)
+    field     as it is read: blobs in it replaced by their descriptions (`Field.describe_blobs`)
     leaves    by field id of the leaf, each an array of `num_rows` made by `nest`; a leaf that is missing (its column
               was added to the schema later) reads as null
     """
@@ -138,7 +138,7 @@ def _merge_list(field: Field, kind: NodeKind, arrays: list[pa.Array], paths: lis
     values = _merge(child, items, paths, depth + 1)
     if field.logical_type == "map" and values.field(0).null_count:  # Arrow ends the process on such a map
         raise FormatError(f"map {field.name!r} has {values.field(0).null_count} entries whose key is null")
-    offsets = first.offsets if start == 0 else _rebased(first.offsets, start)
+    offsets = first.offsets if start == 0 else _rebase(first.offsets, start)
     buffer = offsets.buffers()[1].slice(offsets.offset * offsets.type.bit_width // 8)
     return pa.Array.from_buffers(
         field.arrow_type, len(first), [validity(first), buffer], first.null_count, children=[values]
@@ -151,5 +151,5 @@ def _item_bounds(array: pa.Array) -> tuple[int, int]:
     return offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
 
 
-def _rebased(offsets: pa.Array, start: int) -> pa.Array:
+def _rebase(offsets: pa.Array, start: int) -> pa.Array:
     return pa.array(offsets.to_numpy(zero_copy_only=True) - offsets.type.to_pandas_dtype()(start))

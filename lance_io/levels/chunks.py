@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.levels.path import NodeKind
-from lance_io.levels.portable import copied
+from lance_io.levels.portable import copy_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +104,7 @@ class LeafChunk:
                 high = middle - 1
         return low
 
-    def owned(self) -> LeafChunk:
+    def copy(self) -> LeafChunk:
         """A copy that keeps no memory of the array it was cut from (the values of a dictionary are shared)."""
         start, end = self.start, self.start + self.num_rows
         nests = []
@@ -112,7 +112,7 @@ class LeafChunk:
             nests.append(nest.cut(start, end))
             start, end = nest.below(start, end)
         items = self.leaf.slice(start, end - start)
-        return LeafChunk(tuple(nests), copied(items), 0, self.num_rows)
+        return LeafChunk(tuple(nests), copy_array(items), 0, self.num_rows)
 
     def _bytes(self, num_rows: int) -> int:
         start, end = self.start, self.start + num_rows

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_io.errors import SchemaError, UnsupportedDataError
-from lance_io.format.schema import numbered
+from lance_io.format.schema import number_names
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.levels.jsonb_write import jsonb_values
 from lance_io.levels.lists import items_of, with_items
@@ -46,7 +46,7 @@ def ingester(field: Field, arrow: pa.Field[Any]) -> Callable[[pa.Array], pa.Arra
     is_strict = any(map(_forbids_nulls, field.walk()))
 
     def ingest(array: pa.Array) -> pa.Array:
-        stored = _stored(field, array) if is_changed else array
+        stored = _to_storage(field, array) if is_changed else array
         if is_strict:
             _check_nulls(field, stored, None)
         return stored
@@ -62,11 +62,11 @@ def _check_same(given: Field, field: Field, path: str) -> None:
         expected, found = field.logical_type, given.logical_type
         raise SchemaError(f"field `{path}` does not match the file schema: expected {expected}, got {found}")
     is_struct = field.logical_type == "struct"
-    known = numbered(given.children)
-    if is_struct and known.keys() != numbered(field.children).keys():
+    known = number_names(given.children)
+    if is_struct and known.keys() != number_names(field.children).keys():
         expected, found = _member_names(field), _member_names(given)
         raise SchemaError(f"field `{path}` does not match the file schema: expected members {expected}, got {found}")
-    for i, (key, other) in enumerate(numbered(field.children).items()):
+    for i, (key, other) in enumerate(number_names(field.children).items()):
         one = known[key] if is_struct else given.children[i]
         _check_same(one, other, f"{path}.{other.name}")
 
@@ -109,7 +109,7 @@ def _innermost(dtype: pa.DataType) -> pa.DataType:
     return dtype
 
 
-def _stored(field: Field, array: pa.Array) -> pa.Array:
+def _to_storage(field: Field, array: pa.Array) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     dtype = array.type
@@ -131,8 +131,8 @@ def _stored(field: Field, array: pa.Array) -> pa.Array:
 
 
 def _stored_struct(field: Field, array: pa.StructArray) -> pa.Array:
-    places = {key: place for place, key in enumerate(numbered(array.type))}
-    members = [_stored(child, array.field(places[key])) for key, child in numbered(field.children).items()]
+    places = {key: place for place, key in enumerate(number_names(array.type))}
+    members = [_to_storage(child, array.field(places[key])) for key, child in number_names(field.children).items()]
     fields = [pa.field(child.name, member.type) for child, member in zip(field.children, members, strict=True)]
     return pa.StructArray.from_arrays(members, fields=fields, mask=_null_mask(array))
 
@@ -147,7 +147,7 @@ def _stored_vectors(field: Field, array: pa.FixedSizeListArray) -> pa.Array:
     size = array.type.list_size
     items = array.values.slice(array.offset * size, len(array) * size)
     if field.children:
-        items = _stored(field.children[0], items)
+        items = _to_storage(field.children[0], items)
     else:
         items = _plain_vectors(items)
     return pa.FixedSizeListArray.from_arrays(items, size, mask=_null_mask(array))
@@ -164,7 +164,7 @@ def _plain_vectors(items: pa.Array) -> pa.Array:
 
 def _stored_lists(field: Field, array: pa.Array) -> pa.Array:
     items, offsets = items_of(array)
-    return with_items(array, offsets, _stored(field.children[0], items))
+    return with_items(array, offsets, _to_storage(field.children[0], items))
 
 
 def _null_mask(array: pa.Array) -> pa.Array | None:

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.levels.lists import with_inner
-from lance_io.levels.portable import copied
+from lance_io.levels.portable import copy_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def joined(arrays: list[pa.Array]) -> pa.Array:
+def join_arrays(arrays: list[pa.Array]) -> pa.Array:
     """The rows of all arrays, which have one type, one after the other.
 
     Raises `pa.ArrowInvalid` where the values of a dictionary column, without those that no row has, are too many for
@@ -29,10 +29,10 @@ def joined(arrays: list[pa.Array]) -> pa.Array:
     if len(arrays) == 1:
         return arrays[0]
     dtype = arrays[0].type
-    bits = _replaced(dtype, _with_bits_of_halves)
+    bits = _replace_dictionaries(dtype, _with_bits_of_halves)
     if bits != dtype:
-        return joined([array.view(bits) for array in arrays]).view(dtype)
-    if _replaced(dtype, lambda one: one.value_type) == dtype:  # no dictionaries
+        return join_arrays([array.view(bits) for array in arrays]).view(dtype)
+    if _replace_dictionaries(dtype, lambda one: one.value_type) == dtype:  # no dictionaries
         return pa.concat_arrays(arrays)
     return pa.concat_arrays(_over_one_dictionary(arrays))
 
@@ -43,13 +43,13 @@ def _over_one_dictionary(arrays: list[pa.Array]) -> list[pa.Array]:
     if pa.types.is_dictionary(dtype):
         return _dictionaries(arrays)
     if pa.types.is_struct(dtype):
-        arrays = [copied(array) for array in arrays]  # of a slice, children would be whole
+        arrays = [copy_array(array) for array in arrays]  # of a slice, children would be whole
         columns = ([array.field(at) for array in arrays] for at in range(dtype.num_fields))
         members = [_over_one_dictionary(column) for column in columns]
         below = [list(children) for children in zip(*members, strict=True)]
         num_buffers = 1
     elif pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_map(dtype):
-        arrays = [copied(array) for array in arrays]
+        arrays = [copy_array(array) for array in arrays]
         is_map = pa.types.is_map(dtype)
         items = [_entries(array) if is_map else array.values for array in arrays]
         below = [[array] for array in _over_one_dictionary(items)]
@@ -81,7 +81,7 @@ def _dictionaries(arrays: list[pa.DictionaryArray]) -> list[pa.DictionaryArray]:
     if not is_small or num_values > _indices_of(dtype.index_type):
         return _with_used_values(arrays)
     starts = np.cumsum([0, *map(len, dictionaries)])
-    indices = [_shifted(array.indices, start) for array, start in zip(arrays, starts[:-1], strict=True)]
+    indices = [_shift(array.indices, start) for array, start in zip(arrays, starts[:-1], strict=True)]
     return _from_indices(dtype, indices, pa.concat_arrays(dictionaries))
 
 
@@ -106,7 +106,7 @@ def _from_indices(dtype: pa.DictionaryType, indices: list[pa.Array], values: pa.
     ]
 
 
-def _shifted(indices: pa.Array, by: int) -> pa.Array:
+def _shift(indices: pa.Array, by: int) -> pa.Array:
     numbers = indices.fill_null(0).to_numpy().astype(np.int64) + by
     return pa.array(numbers, mask=indices.is_null().to_numpy(zero_copy_only=False) if indices.null_count else None)
 
@@ -121,7 +121,7 @@ def _entries(array: pa.MapArray) -> pa.StructArray:
     return pa.StructArray.from_arrays([array.keys, array.items], fields=fields)
 
 
-def unified(arrays: list[pa.Array]) -> list[pa.Array]:
+def unify_dictionaries(arrays: list[pa.Array]) -> list[pa.Array]:
     """The same arrays, of one dictionary type and without null entries, over one dictionary.
 
     Raises `pa.ArrowInvalid` where there are more values together than indices can tell apart.
@@ -139,6 +139,10 @@ def _with_bits_of_halves(dtype: pa.DictionaryType) -> pa.DataType:
     return pa.dictionary(dtype.index_type, pa.uint16(), dtype.ordered) if is_half else dtype
 
 
-def _replaced(dtype: pa.DataType, change: Callable[[pa.DictionaryType], pa.DataType]) -> pa.DataType:
+def _replace_dictionaries(dtype: pa.DataType, change: Callable[[pa.DictionaryType], pa.DataType]) -> pa.DataType:
     """The type with others for its dictionaries."""
-    return change(dtype) if pa.types.is_dictionary(dtype) else with_inner(dtype, lambda one: _replaced(one, change))
+    return (
+        change(dtype)
+        if pa.types.is_dictionary(dtype)
+        else with_inner(dtype, lambda one: _replace_dictionaries(one, change))
+    )

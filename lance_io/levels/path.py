@@ -180,10 +180,10 @@ def column_paths(top: Field) -> list[LeafPath]:
 
 def _walk_columns(field: Field) -> Iterator[tuple[PathNode, ...]]:
     if field.has_column:
-        yield (PathNode(NodeKind.LEAF, field, field.described().arrow_type),)
+        yield (PathNode(NodeKind.LEAF, field, field.describe_blobs().arrow_type),)
         return
     kind = _kind(field)
-    yield (PathNode(kind, field, field.described().arrow_type),)
+    yield (PathNode(kind, field, field.describe_blobs().arrow_type),)
     for child in field.children:
         for below in _walk_columns(child):
             item = child.arrow_field(below[0].arrow_type)
@@ -192,7 +192,7 @@ def _walk_columns(field: Field) -> Iterator[tuple[PathNode, ...]]:
 
 def _walk(field: Field) -> Iterator[tuple[PathNode, ...]]:
     if field.has_column:
-        yield (PathNode(NodeKind.LEAF, field, field.described().arrow_type),)
+        yield (PathNode(NodeKind.LEAF, field, field.describe_blobs().arrow_type),)
         return
     kind = _kind(field)
     for child in field.children:

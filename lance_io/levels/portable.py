@@ -25,7 +25,7 @@ def kept(array: pa.Array, mask: pa.BooleanArray) -> pa.Array:
 def compact(array: pa.Array) -> pa.Array:
     """The same rows as an array from which rows may be selected: itself, or a copy where that would go wrong."""
     # No cache over the types: to hash one costs half as much as to walk it, and Python's extensions have no hash.
-    return copied(array) if _has_nested_vectors(array.type) and _has_slice(array) else array
+    return copy_array(array) if _has_nested_vectors(array.type) and _has_slice(array) else array
 
 
 def compact_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -43,7 +43,7 @@ class Portable:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._suspects = [number for number, dtype in enumerate(schema.types) if _may_be_misread(_stored(dtype))]
+        self._suspects = [number for number, dtype in enumerate(schema.types) if _may_be_misread(_storage_type(dtype))]
 
     @property
     def is_needed(self) -> bool:
@@ -55,18 +55,18 @@ class Portable:
         for number in self._suspects:
             array = batch.column(number)
             if _is_misread(array):
-                batch = batch.set_column(number, batch.schema.field(number), copied(array))
+                batch = batch.set_column(number, batch.schema.field(number), copy_array(array))
         return batch
 
 
-def _stored(dtype: pa.DataType) -> pa.DataType:
+def _storage_type(dtype: pa.DataType) -> pa.DataType:
     return dtype.storage_type if isinstance(dtype, pa.BaseExtensionType) else dtype
 
 
 def _may_be_misread(dtype: pa.DataType) -> bool:
     if pa.types.is_fixed_size_list(dtype):
         return True
-    return pa.types.is_struct(dtype) and any(pa.types.is_struct(_stored(field.type)) for field in dtype)
+    return pa.types.is_struct(dtype) and any(pa.types.is_struct(_storage_type(field.type)) for field in dtype)
 
 
 def _is_misread(array: pa.Array) -> bool:
@@ -79,14 +79,14 @@ def _is_misread(array: pa.Array) -> bool:
     return is_slice and bool(array.null_count or pa.types.is_nested(array.type.value_type))
 
 
-def copied(array: pa.Array) -> pa.Array:
+def copy_array(array: pa.Array) -> pa.Array:
     """The same rows in memory of their own."""
     return pa.concat_arrays([array, array.slice(0, 0)])  # one array alone would not be copied
 
 
 def _has_nested_vectors(dtype: pa.DataType) -> bool:
-    dtype = _stored(dtype)
-    if pa.types.is_fixed_size_list(dtype) and pa.types.is_fixed_size_list(_stored(dtype.value_type)):
+    dtype = _storage_type(dtype)
+    if pa.types.is_fixed_size_list(dtype) and pa.types.is_fixed_size_list(_storage_type(dtype.value_type)):
         return True
     return pa.types.is_nested(dtype) and any(_has_nested_vectors(dtype.field(i).type) for i in range(dtype.num_fields))
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lance_io.format.extensions import EXTENSION_NAMES, known_extensions
-from lance_io.levels.join import joined
+from lance_io.levels.join import join_arrays
 from lance_io.levels.jsonb import json_texts
 from lance_io.levels.lists import items_of, with_items
 
@@ -64,7 +64,7 @@ def batch_as(arrays: list[pa.Array], schema: pa.Schema, *, retype: bool) -> pa.R
 
 
 def concat(arrays: list[pa.Array]) -> pa.Array:
-    """One array of the first one's type, as `joined`.
+    """One array of the first one's type, as `join_arrays`.
 
     The others have the same physical layout. Their members may have other names or differ in what they say about
     nulls, as in files that were written before a member was renamed.
@@ -72,7 +72,7 @@ def concat(arrays: list[pa.Array]) -> pa.Array:
     if len(arrays) == 1:
         return arrays[0]
     dtype = arrays[0].type
-    return joined([one if one.type == dtype else pa.array(_Declared(one, dtype)) for one in arrays])
+    return join_arrays([one if one.type == dtype else pa.array(_Declared(one, dtype)) for one in arrays])
 
 
 def holds_json(dtype: pa.DataType) -> bool:

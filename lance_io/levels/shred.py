@@ -17,7 +17,7 @@ from lance_io import _kernels
 from lance_io.errors import UnsupportedError
 from lance_io.levels.assemble import arrow_buffer
 from lance_io.levels.chunks import LIST_KINDS
-from lance_io.levels.join import unified
+from lance_io.levels.join import unify_dictionaries
 from lance_io.levels.leafpage import LeafPage
 from lance_io.levels.path import ALL_VALID_ITEM, NodeKind
 
@@ -84,7 +84,7 @@ def _one_dictionary(leaves: list[pa.Array]) -> list[pa.Array]:
     if not pa.types.is_dictionary(leaves[0].type) or len(leaves) == 1:
         return leaves
     try:
-        return unified(leaves)
+        return unify_dictionaries(leaves)
     except pa.ArrowInvalid:
         raise UnsupportedError(
             f"dictionaries with more values together than indices of {leaves[0].type.index_type} can tell apart"

@@ -58,7 +58,7 @@ class Opened:
         batches = list(self.reader.scan_sync([(self.source, start, end)], batch_rows))
         fields = self.file.descriptor.schema.fields
         return [
-            pa.chunked_array([batch.arrays[i] for batch in batches], type=field.described().arrow_type)
+            pa.chunked_array([batch.arrays[i] for batch in batches], type=field.describe_blobs().arrow_type)
             for i, field in enumerate(fields)
         ]
 

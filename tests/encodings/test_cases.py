@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.levels.portable import copied
+from lance_io.levels.portable import copy_array
 from tests.encodings.cases import Case, all_cases
 from tests.encodings.harness import Opened, assert_same, peer_table, write
 
@@ -74,7 +74,7 @@ def test_takes_in_any_order(case: Case, version: str, tmp_path) -> None:
     rows = len(table)
     halves = [table.slice(0, rows // 2), table.slice(rows // 2)]
     # pylance can panic when it writes slices, and pyarrow's take reads beyond those of nested vectors
-    parts = [pa.table([copied(part.column(0).combine_chunks())], part.schema) for part in halves]
+    parts = [pa.table([copy_array(part.column(0).combine_chunks())], part.schema) for part in halves]
     for part in parts:
         lance.write_dataset(part, uri, mode="append", data_storage_version=version)
     ours = lance_io.dataset(uri)

@@ -343,7 +343,7 @@ def test_random_columns_read_back(column: Any, version: FileVersion, data: st.Da
 def blobs(rows: list[Any]) -> tuple[LeafPath, LeafPage]:
     metadata = {"lance-encoding:blob": "true"}
     schema = schema_from_arrow(pa.schema([pa.field("c", pa.large_binary(), metadata=metadata)]))
-    described = schema.fields[0].described()
+    described = schema.fields[0].describe_blobs()
     (chunk,) = leaf_chunks(described, pa.array(rows, described.arrow_type))
     return leaf_paths(schema.fields[0])[0], shred([chunk])
 

@@ -28,7 +28,7 @@ from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader
 from lance_io.file.file_requests import read_file_sync
 from lance_io.file.open.file_source import FileRef, ReadContext
-from lance_io.file.open.open_file import opened
+from lance_io.file.open.open_file import open_cached
 from lance_io.file.scan.readahead import PIECES_AHEAD
 from lance_io.io.budget import process_pool
 from lance_io.io.spares import SPARES_BYTES, Spares
@@ -534,4 +534,4 @@ def opened_file(data: bytes) -> Any:
     store.put_sync("file", data)
     ref = FileRef("file", len(data), (), ())
     context = ReadContext(store, Session().cache)
-    return read_file_sync(opened(context, ref, []), context, "file")
+    return read_file_sync(open_cached(context, ref, []), context, "file")

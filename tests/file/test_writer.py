@@ -145,7 +145,7 @@ def requests_of(writer: FileWriter, rows: pa.RecordBatch) -> list[Begin]:
     """Add rows, encode nothing: the pages that were closed."""
     from lance_io.encodings.written import EncodedPage
 
-    steps = writer.add(writer.ingested(rows), len(rows))
+    steps = writer.add(writer.ingest(rows), len(rows))
     begun = []
     answer = None
     try:

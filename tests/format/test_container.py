@@ -129,7 +129,7 @@ def test_blob_descriptions_become_members_of_their_struct():
     _footer, descriptor, _columns = parse_file(path.read_bytes())
     blob = descriptor.schema.field("blob")
     assert [child.name for child in blob.children] == ["kind", "position", "size", "blob_id", "blob_uri"]
-    assert blob.described() == blob
+    assert blob.describe_blobs() == blob
 
 
 @pytest.mark.parametrize("version", ["0.1"])

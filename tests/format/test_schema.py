@@ -131,7 +131,7 @@ def test_column_fields_are_those_that_pylance_lists(tmp_path, version):
     assert [each.id for each in schema.leaves()] == file.fields
     assert schema.to_arrow().equals(dataset.schema, check_metadata=True)
     seen = dataset.to_table(columns=["blob"]).schema.field("blob")
-    assert schema.field("blob").described().to_arrow().equals(seen, check_metadata=True)
+    assert schema.field("blob").describe_blobs().to_arrow().equals(seen, check_metadata=True)
 
 
 def test_arrow_views_are_stored_as_plain_strings():

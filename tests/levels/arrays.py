@@ -124,4 +124,4 @@ def field_of(dtype: pa.DataType):
 
 def cut(chunk: LeafChunk, cuts: list[int], own: bool) -> list[LeafChunk]:
     parts = [chunk.slice(start, end - start) for start, end in pairwise(cuts)]
-    return [part.owned() for part in parts] if own else parts
+    return [part.copy() for part in parts] if own else parts

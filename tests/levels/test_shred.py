@@ -249,7 +249,7 @@ def test_owned_chunks_hold_their_rows_only() -> None:
     array = pa.array(rows, pa.struct([("a", pa.list_(pa.string()))]))
     (chunk,) = leaf_chunks(field_of(array.type), array)
     part = chunk.slice(500, 10)
-    owned = part.owned()
+    owned = part.copy()
     assert owned.num_bytes == part.num_bytes == 10 * (4 + 4 * 12)
     assert owned.leaf.get_total_buffer_size() <= 40 * 12 + 128
     assert owned.nests[1].offsets.tolist() == list(range(0, 41, 4))

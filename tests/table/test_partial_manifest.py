@@ -11,7 +11,7 @@ import pytest
 from lance_io.table.manifest.manifest import Manifest, decode_manifest
 from lance_io.table.manifest.partial_manifest import (
     decode_whole,
-    joined,
+    join_parts,
     serialized_entry,
     serialized_header,
     serialized_whole,
@@ -45,7 +45,7 @@ def test_parts_make_a_version_of_their_fragments(manifest: Manifest, row_ids: bo
     header = serialized_header(manifest, row_ids=row_ids)
     places = (2, 0)
     entries = [serialized_entry(manifest, place, row_ids=row_ids) for place in places]
-    found = joined(header, entries, "digest")
+    found = join_parts(header, entries, "digest")
     assert [one.id for one in found.fragments] == [manifest.fragments[place].id for place in places]
     for ours, place in zip(found.fragments, places, strict=True):
         theirs = manifest.fragments[place]

@@ -84,7 +84,7 @@ def test_what_is_not_known_survives_a_rebase() -> None:
     first = encode_transaction(Transaction(1, ops.Delete((fragment(3),), (), "p")))
     first.delete.ParseFromString(first.delete.SerializeToString() + LATER)
     read = decode_transaction(first.SerializeToString() + LATER)
-    rebased = read.changed(ops.Delete((replace(fragment(3), physical_rows=7),), (5,), "p"), 4)
+    rebased = read.rebase(ops.Delete((replace(fragment(3), physical_rows=7),), (5,), "p"), 4)
     message = encode_transaction(decode_transaction(encode_transaction(rebased).SerializeToString()))
     assert (message.read_version, message.uuid) == (4, read.uuid)
     assert list(message.delete.deleted_fragment_ids) == [5]

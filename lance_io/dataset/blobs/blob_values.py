@@ -73,7 +73,7 @@ def with_binaries(field: Field) -> Field:
         metadata = {key: value for key, value in field.metadata.items() if key.encode() != EXTENSION_NAME}
         return replace(field, logical_type="large_binary", children=(), metadata=metadata)
     if field.logical_type.startswith("fixed_size_list"):
-        return field.described()
+        return field.describe_blobs()
     return replace(field, children=tuple(with_binaries(child) for child in field.children))
 
 

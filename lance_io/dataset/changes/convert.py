@@ -20,7 +20,7 @@ from lance_io.dataset.version.describe import data_file, fragment_metadata, stor
 from lance_io.dataset.version.lance_schema import LanceSchema
 from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, of_version
 from lance_io.errors import UnsupportedError
-from lance_io.format.schema import numbered
+from lance_io.format.schema import number_names
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.proto import table_pb2
 from lance_io.table.manifest.index_section import decode_index, encode_fragment_ids, encode_index
@@ -150,9 +150,9 @@ def _schema_of_files(schema: Schema, fragments: Iterable[Fragment], table: Manif
 
 def _with_ids(given: Iterable[Field], known: Iterable[Field], ids: Iterator[int]) -> tuple[Field, ...]:
     """Fields with the ids of those that are known; what encloses a new field may be known."""
-    by_name = numbered(known)
+    by_name = number_names(known)
     fields = []
-    for key, field in numbered(given).items():
+    for key, field in number_names(given).items():
         old = by_name.get(key)
         if old is not None and old.holds_blobs and field.holds_blobs:  # however its values are handed over
             fields.append(replace(old, nullable=field.nullable))

@@ -15,7 +15,7 @@ from lance_io.dataset.distributed.table_place import cleanups_told
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.version.object_keys import branch_location
 from lance_io.dataset.version.state import DatasetState
-from lance_io.table.manifest.partial_manifest import joined, serialized_entry, serialized_header
+from lance_io.table.manifest.partial_manifest import join_parts, serialized_entry, serialized_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -70,7 +70,7 @@ class TableScan:
     def state(self, place: TablePlace, part: ScanPart) -> DatasetState:
         """The part of the version that a task reads, opened without a request."""
         parts = (self.header, *part.fragments)
-        return recall_state(place, self.branch, parts, lambda digest: joined(self.header, part.fragments, digest))
+        return recall_state(place, self.branch, parts, lambda digest: join_parts(self.header, part.fragments, digest))
 
     def read(
         self,

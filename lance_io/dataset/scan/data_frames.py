@@ -90,4 +90,4 @@ class _Frame:
 def _shows_blobs(state: DatasetState, projection: Projection) -> bool:
     """Whether a column is a blob or holds some; a member of a description, such as `blob.size`, is neither."""
     read = [state.field_at(one.path) for one in projection.outputs if not one.is_system and one.computed is None]
-    return any(field.described() is not field for field in read)
+    return any(field.describe_blobs() is not field for field in read)

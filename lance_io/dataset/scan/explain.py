@@ -24,10 +24,10 @@ from lance_io.dataset.version.session import Session
 from lance_io.encodings.api import RowSelection
 from lance_io.encodings.rounds import together
 from lance_io.errors import FormatError
-from lance_io.file.file_requests import ReadFile, truncated
+from lance_io.file.file_requests import ReadFile, truncation_error
 from lance_io.file.file_steps import Suffix, one_request, served_by
 from lance_io.file.open.leaf_projection import Projection
-from lance_io.file.open.open_file import opened
+from lance_io.file.open.open_file import open_cached
 from lance_io.file.row_indices import row_numbers
 from lance_io.file.scan.page_slices import goes_with
 from lance_io.file.scan.readahead import file_pieces, group_bytes
@@ -156,7 +156,7 @@ def _take_file(ledger: Ledger, context: ReadContext, here: FileColumns, rows: In
 
 def _page_reads(context: ReadContext, here: FileColumns, rows: IntArray) -> FileSteps[list[Steps[pa.Array]]]:
     """What a take does before it reads rows: opening the file, loading page indexes. Gives the reading of each page."""
-    file, tail = yield from opened(context, here.ref, here.columns)
+    file, tail = yield from open_cached(context, here.ref, here.columns)
     if len(rows) and rows[-1] >= file.num_rows:
         raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
     pages = [page for column in file.view(here).columns for page in _split_rows(column, rows)]
@@ -186,7 +186,7 @@ def _split_rows(column: Column, rows: IntArray) -> list[_PageRows]:
     for number, (page, key) in enumerate(zip(column.pages, column.keys, strict=True)):
         relative = rows[cuts[number] : cuts[number + 1]] - column.row_starts[number]
         if len(relative):
-            selection = RowSelection.of_rows(relative).scaled(slots)
+            selection = RowSelection.of_rows(relative).scale(slots)
             found.append(_PageRows(page, key, selection, f"{column.where}, page {number}"))
     return found
 
@@ -270,7 +270,7 @@ def _until_data(
     except StopIteration as done:
         return done.value, number
     except (ShortRead, InvalidRange) as error:
-        raise truncated(key, error) from error
+        raise truncation_error(key, error) from error
     finally:
         steps.close()
 

@@ -59,7 +59,7 @@ class Ordering:
 
     def _stored_type(self, column: OutputColumn) -> pa.DataType:
         field = self._state.field_at(column.path)
-        shown = with_binaries(field) if self._asked.blob_handling == "all_binary" else field.described()
+        shown = with_binaries(field) if self._asked.blob_handling == "all_binary" else field.describe_blobs()
         return shown.arrow_type
 
     def finish(self, table: pa.Table) -> Plan[pa.Table]:

@@ -232,7 +232,7 @@ def _select(schema: Schema, names: list[str]) -> Iterator[OutputColumn]:
         if _is_system(path):
             yield OutputColumn(top, path, system_field(top))
         elif (wanted := members.pop(top, None)) is not None:
-            shown = pruned[top].described().to_arrow()
+            shown = pruned[top].describe_blobs().to_arrow()
             yield OutputColumn(top, (top,), shown, parts=() if top in whole else tuple(wanted))
 
 
@@ -287,7 +287,7 @@ def _output(schema: Schema, name: str, path: tuple[str, ...]) -> OutputColumn:
     if len(path) == 1 and path[0] in SYSTEM_COLUMNS:
         return OutputColumn(name, path, system_field(name))
     fields = fields_along(schema, path)
-    arrow: pa.Field = fields[-1].described().to_arrow().with_name(name)
+    arrow: pa.Field = fields[-1].describe_blobs().to_arrow().with_name(name)
     if any(field.nullable for field in fields[:-1]):
         arrow = arrow.with_nullable(True)
     return OutputColumn(name, path, arrow)

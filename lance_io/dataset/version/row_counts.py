@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lance_io.dataset.version.object_keys import file_refs
 from lance_io.file.file_requests import ReadFile
-from lance_io.file.open.open_file import opened
+from lance_io.file.open.open_file import open_cached
 from lance_io.plans.plan import Together
 from lance_io.proto import table_pb2
 from lance_io.table.manifest.manifest import VERSION_MAX, from_message
@@ -49,5 +49,5 @@ def _count(context: ReadContext, ref: FileRef) -> Plan[int]:
 
 
 def _num_rows(context: ReadContext, ref: FileRef) -> FileSteps[int]:
-    file, _ = yield from opened(context, ref, [])
+    file, _ = yield from open_cached(context, ref, [])
     return file.num_rows

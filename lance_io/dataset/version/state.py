@@ -205,7 +205,7 @@ class DatasetState:
         if output.is_system or output.computed is not None:
             return output
         field = self.pruned_fields(output.parts)[0] if output.parts else self.field_at(output.path)
-        if field.described() is field:
+        if field.describe_blobs() is field:
             return output
         from lance_io.dataset.blobs.blob_values import with_binaries
 

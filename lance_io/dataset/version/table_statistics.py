@@ -9,7 +9,7 @@ from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 from lance_io.dataset.run_plan import AsyncFace, SyncFace
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.data_file import OpenedFile
-from lance_io.file.open.open_file import opened
+from lance_io.file.open.open_file import open_cached
 from lance_io.plans.plan import Together
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _field_bytes(state: DatasetState, ref: FileRef) -> Plan[dict[int, int]]:
 
 def _column_infos(context: ReadContext, ref: FileRef) -> FileSteps[dict[int, ColumnInfo]]:
     """The column metadata of one file; none of one of version 0.1, which says only where pages begin."""
-    file, _ = yield from opened(context, ref, sorted(ref.columns.values()))
+    file, _ = yield from open_cached(context, ref, sorted(ref.columns.values()))
     if not isinstance(file, OpenedFile):
         return {}
     return {index: file.info(index) for index in ref.columns.values()}

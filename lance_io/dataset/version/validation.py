@@ -15,7 +15,7 @@ from lance_io.dataset.version.system_columns import ROW_ID
 from lance_io.errors import FormatError, LanceError, NotFound
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.data_file import OpenedFile
-from lance_io.file.open.open_file import opened
+from lance_io.file.open.open_file import open_cached
 from lance_io.plans.plan import Together
 
 if TYPE_CHECKING:
@@ -91,5 +91,5 @@ def _missing(state: DatasetState, error: LanceError) -> NotFound:
 
 def open_file(context: ReadContext, ref: FileRef) -> Plan[TableFile]:
     """The metadata of a data file; a size of 0 is one that is not known."""
-    opening: tuple[TableFile, Any] = yield ReadFile(context, ref.key, opened(context, ref, []))
+    opening: tuple[TableFile, Any] = yield ReadFile(context, ref.key, open_cached(context, ref, []))
     return opening[0]

@@ -16,7 +16,7 @@ from lance_io.errors import OperationError, SchemaError, UnsupportedDataError, U
 from lance_io.format.keys import check_primary_key
 from lance_io.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from lance_io.format.per_schema import PerSchema
-from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, Field, Schema, numbered
+from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, Field, Schema, number_names
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, V2_2
 from lance_io.format.writable import check_shape, check_writable
@@ -143,7 +143,7 @@ def fit_schema(given: Schema, table: Schema, version: FileVersion | None = None)
 
 
 def _fit_members(given: Sequence[Field], wanted: Sequence[Field], path: str, problems: list[str]) -> tuple[Field, ...]:
-    found, known = numbered(given), numbered(wanted)
+    found, known = number_names(given), number_names(wanted)
     missing = [path + key[0] for key, field in known.items() if key not in found and not field.nullable]
     unexpected = sorted(path + key[0] for key in found if key not in known)
     if missing or unexpected:

@@ -165,7 +165,7 @@ class BatchedLeaf:
             layers.append((offsets, num_lists))
         known = ahead[-1][1:] if ahead is not None and ahead[-1][0] == runs else None
         array = yield from self._read_leaf(runs, known)
-        return self._nested(array, layers)
+        return self._nest(array, layers)
 
     def _is_whole(self, runs: Runs) -> bool:
         first = self.levels[0] if self.levels else self.leaf
@@ -213,7 +213,7 @@ class BatchedLeaf:
         try:
             offsets, firsts, ends = join_lists(fetched.buffer, fetched.offsets, runs.counts, items, pages.bits == 64)
         except DamagedError as error:
-            raise _located(error, runs) from None
+            raise _locate(error, runs) from None
         below = Runs(runs.batches, int64s(firsts), int64s(ends))
         return offsets, below.where(below.starts < below.ends)
 
@@ -285,7 +285,7 @@ class BatchedLeaf:
         try:
             offsets, values, bitmap, nulls = join_strings(tables, fetched.offsets, counts, *places, is_wide, nullable)
         except DamagedError as error:
-            raise _located(error, runs) from None
+            raise _locate(error, runs) from None
         buffers = [None if bitmap is None else pa.py_buffer(bitmap), pa.py_buffer(offsets), pa.py_buffer(values)]
         array = pa.Array.from_buffers(dtype, runs.num_values, buffers, nulls)
         return array
@@ -297,7 +297,7 @@ class BatchedLeaf:
             text = f"values from {int(firsts[at])} to {int(ends[at])} in a file of {self.file_bytes} bytes"
             raise FormatError(text, where=f"batch {int(runs.batches[at])}")
 
-    def _nested(self, leaf: pa.Array, lists: list[tuple[Any, int]]) -> pa.Array:
+    def _nest(self, leaf: pa.Array, lists: list[tuple[Any, int]]) -> pa.Array:
         """The leaf in the structs and lists around it."""
         layers: list[Layer] = []
         length, remaining = len(leaf), list(lists)
@@ -317,6 +317,6 @@ def _shape(dtype: pa.DataType) -> tuple[Shape, int]:
     return FixedShape(plain_bits(dtype)), 0
 
 
-def _located(error: DamagedError, runs: Runs) -> FormatError:
+def _locate(error: DamagedError, runs: Runs) -> FormatError:
     text, run = error.args if len(error.args) > 1 else (str(error), 0)
     return FormatError(text, where=f"batch {int(runs.batches[run])}")

@@ -72,7 +72,7 @@ class DictionaryGrowth:
         self._values[field.id] = grown
         return pc.index_in(values, value_set=grown)
 
-    def stored(self, field: Field) -> bytes | None:
+    def encode_values(self, field: Field) -> bytes | None:
         """The values of a field as `Field.dictionary` has them; None where no row had any."""
         if field.dictionary is not None:
             return field.dictionary

@@ -9,7 +9,7 @@ that Arrow lets lie under them is written:
     structs                                                   members as if all of them were null
     dictionaries                                              the first value
 
-`flattened` takes some rows of a column apart once: what follows for each batch of them is slicing.
+`flatten` takes some rows of a column apart once: what follows for each batch of them is slicing.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Node:
                         position += sum(buffer.nbytes for buffer in buffers)
 
 
-def flattened(field: Field, array: pa.Array, own: pa.Array | None) -> list[Node]:
+def flatten(field: Field, array: pa.Array, own: pa.Array | None) -> list[Node]:
     """The nodes of a field's values; a struct has none of its own, but those of its members.
 
     array  of the field's storage type, with keys for dictionaries
@@ -105,11 +105,11 @@ def flattened(field: Field, array: pa.Array, own: pa.Array | None) -> list[Node]
     if pa.types.is_struct(dtype):
         nodes = []
         for at, (child, values) in enumerate(zip(field.children, array.flatten(), strict=True)):
-            nodes += flattened(child, values, None if own is None else own.field(at))
+            nodes += flatten(child, values, None if own is None else own.field(at))
         return nodes
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         items, offsets = visible_items(array)
-        below = flattened(field.children[0], items, None)
+        below = flatten(field.children[0], items, None)
         return [Node(field.id, "list", offsets, width=8 if pa.types.is_large_list(dtype) else 4, below=below)]
     return [_leaf(field, array, own)]
 
@@ -123,7 +123,7 @@ def _leaf(field: Field, array: pa.Array, own: pa.Array | None) -> Node:
         seen = _seen(own, array)
     if dtype.id in OFFSET_BYTES:
         return _strings(field, array, seen)
-    data, width, is_bits = _fixed(array, None)
+    data, width, is_bits = _fill_nulls(array, None)
     return Node(field.id, "bits" if is_bits else "plain", data=data, width=width, array=seen)
 
 
@@ -154,7 +154,7 @@ def _offsets(array: pa.Array) -> IntArray:
     return found.astype(np.int64)
 
 
-def _fixed(array: pa.Array, is_there: Mask) -> tuple[Any, int, bool]:
+def _fill_nulls(array: pa.Array, is_there: Mask) -> tuple[Any, int, bool]:
     """Values of fixed width, zero where they are null: bytes, and how many a value has; or booleans.
 
     is_there  which values have parents that are not null
@@ -166,7 +166,7 @@ def _fixed(array: pa.Array, is_there: Mask) -> tuple[Any, int, bool]:
     if pa.types.is_fixed_size_list(dtype):
         size = dtype.list_size
         items = array.values.slice(array.offset * size, len(array) * size)
-        data, width, is_bits = _fixed(items, None if is_there is None else np.repeat(is_there, size))
+        data, width, is_bits = _fill_nulls(items, None if is_there is None else np.repeat(is_there, size))
         return data, width * size, is_bits
     if pa.types.is_boolean(dtype):
         bits = array.fill_null(False) if array.null_count else array

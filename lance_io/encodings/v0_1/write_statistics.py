@@ -110,7 +110,7 @@ def _text_bounds(batch: pa.Array, *, is_text: bool) -> tuple[bytes | None, bytes
         return found["min"].as_buffer().to_pybytes(), found["max"].as_buffer().to_pybytes()
     as_bytes = batch.cast(pa.large_binary()) if is_text else batch
     values = [_cut(one, is_text) for one in as_bytes.drop_null().to_pylist()]
-    raised = _raised_text(max(values)) if is_text else _raised(max(values))
+    raised = _raised_text(max(values)) if is_text else _next_value(max(values))
     return min(values), raised
 
 
@@ -123,7 +123,7 @@ def _cut(value: bytes, is_text: bool) -> bytes:
     return value[:end]
 
 
-def _raised(value: bytes) -> bytes | None:
+def _next_value(value: bytes) -> bytes | None:
     """The next value of the same length; None behind the last one."""
     if value == b"\xff" * len(value):
         return None

@@ -103,35 +103,35 @@ class WithNulls:
         """Some values: the rounds of these, the bitmap in the first of them."""
         parts: list[Steps[Any]] = [self.present.read_bits(runs), self.values.read(runs, index)]
         (bits, num_set), array = yield from together(parts)
-        return self._masked(array, bits, runs.num_values - num_set)
+        return self._mask(array, bits, runs.num_values - num_set)
 
     def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, Any]]:
         """Some values, and what is found on the way to them."""
         parts: list[Steps[Any]] = [self.present.read_bits(runs), self.values.read_indexed(runs)]
         (bits, num_set), (array, index) = yield from together(parts)
-        return self._masked(array, bits, runs.num_values - num_set), index
+        return self._mask(array, bits, runs.num_values - num_set), index
 
     def scan(self) -> Steps[pa.Array]:
         """All values: one round."""
         parts: list[Steps[Any]] = [self.present.read_bits(Runs.all(self.num_values)), self.values.scan()]
         (bits, num_set), array = yield from together(parts)
-        return self._masked(array, bits, self.num_values - num_set)
+        return self._mask(array, bits, self.num_values - num_set)
 
-    def _masked(self, array: pa.Array, bits: Any, null_count: int) -> pa.Array:
+    def _mask(self, array: pa.Array, bits: Any, null_count: int) -> pa.Array:
         if isinstance(self.values, Variable) and array.null_count:
             array = pa.Array.from_buffers(array.type, len(array), [None, *array.buffers()[1:]], 0)
-        return _masked(array, bits, null_count)
+        return _mask(array, bits, null_count)
 
     def __str__(self) -> str:
         return f"nullable({self.values})"
 
 
-def _masked(array: pa.Array, bits: Any, null_count: int) -> pa.Array:
+def _mask(array: pa.Array, bits: Any, null_count: int) -> pa.Array:
     """An array, null where a bitmap has no bit, too."""
     if not null_count:
         return array
     if isinstance(array, pa.DictionaryArray):
-        indices = _masked(array.indices, bits, null_count)
+        indices = _mask(array.indices, bits, null_count)
         return pa.DictionaryArray.from_arrays(indices, array.dictionary, ordered=array.type.ordered)
     own = validity(array)
     if own is not None:
@@ -214,7 +214,7 @@ def _open_flat(message: pb.Flat, dtype: pa.DataType, num_values: int, buffers: P
     bits = message.bits_per_value
     if bits != _bits_of(dtype) or not (bits or pa.types.is_fixed_size_binary(dtype)):
         raise FormatError(f"flat values of {bits} bits, which is not how a column of {dtype} is stored")
-    stored = buffers.stored(message.buffer, (num_values * bits + 7) // 8, message.compression)
+    stored = buffers.resolve(message.buffer, (num_values * bits + 7) // 8, message.compression)
     return FlatBits(num_values, stored) if bits == 1 else Flat(dtype, num_values, bits // 8, stored)
 
 
@@ -236,7 +236,7 @@ def open_ends(message: pb.ArrayEncoding, num_values: int, buffers: PageBuffers) 
     bits = message.flat.bits_per_value
     if bits != 8 * END_BYTES:
         raise UnsupportedError(f"ends of values of {bits} bits; expected 64")
-    return buffers.stored(message.flat.buffer, num_values * END_BYTES, message.flat.compression)
+    return buffers.resolve(message.flat.buffer, num_values * END_BYTES, message.flat.compression)
 
 
 def open_binary(message: pb.Binary, dtype: pa.DataType, num_values: int, buffers: PageBuffers) -> Variable:
@@ -252,7 +252,7 @@ def open_binary(message: pb.Binary, dtype: pa.DataType, num_values: int, buffers
         data = data.nullable.no_nulls.values
     if data.WhichOneof("array_encoding") != "flat" or data.flat.bits_per_value != 8:
         raise UnsupportedError("bytes of strings stored as anything but flat values of 8 bits")
-    stored = buffers.stored(data.flat.buffer, num_bytes, data.flat.compression)
+    stored = buffers.resolve(data.flat.buffer, num_bytes, data.flat.compression)
     spans = Ends(num_values, ends, message.null_adjustment, num_bytes, wide=dtype in WIDE_TYPES)
     return Variable(dtype, spans, stored)
 
@@ -300,7 +300,7 @@ def _open_packed(message: pb.PackedStruct, dtype: pa.DataType, num_values: int, 
     bits = [_shape_bits(inner) for inner in message.inner]
     if bits != [8 * width for width in widths]:
         raise FormatError(f"packed structs with members of {bits} bits, in a column of {dtype}")
-    return PackedRows(dtype, num_values, buffers.stored(message.buffer, num_values * sum(widths)))
+    return PackedRows(dtype, num_values, buffers.resolve(message.buffer, num_values * sum(widths)))
 
 
 def _shape_bits(message: pb.ArrayEncoding) -> int:
@@ -320,7 +320,7 @@ def _open_bitpacked(message: pb.Bitpacked, dtype: pa.DataType, num_values: int, 
     packed = _check_packed(
         message.compressed_bits_per_value, message.uncompressed_bits_per_value, dtype, "bit-packed values"
     )
-    stored = buffers.stored(message.buffer, (num_values * packed + 7) // 8)
+    stored = buffers.resolve(message.buffer, (num_values * packed + 7) // 8)
     return BitPacked(dtype, num_values, packed, stored, signed=message.signed)
 
 
@@ -331,7 +331,7 @@ def _open_groups(
         message.compressed_bits_per_value, message.uncompressed_bits_per_value, dtype, "bit-packed groups"
     )
     num_groups = -(-num_values // GROUP)
-    stored = buffers.stored(message.buffer, num_groups * GROUP // 8 * packed)
+    stored = buffers.resolve(message.buffer, num_groups * GROUP // 8 * packed)
     return GroupPacked(dtype, num_values, packed, stored)
 
 
@@ -354,5 +354,5 @@ def _open_fixed_size_binary(
     flat = data.flat
     if data.WhichOneof("array_encoding") != "flat" or flat.bits_per_value not in (8, 8 * width) or not width:
         raise FormatError(f"strings of {width} bytes, whose bytes are not stored flat")
-    stored = buffers.stored(flat.buffer, num_values * width, flat.compression)
+    stored = buffers.resolve(flat.buffer, num_values * width, flat.compression)
     return FixedSizeStrings(dtype, num_values, width, stored)

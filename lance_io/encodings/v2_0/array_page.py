@@ -21,7 +21,7 @@ from lance_io.encodings.v2_0.dictionary import ItemsIndex
 from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, kind_of, locate_values
 from lance_io.encodings.v2_0.variable import EndsIndex, Variable
 from lance_io.encodings.v2_1.blob import DESCRIPTOR_TYPE
-from lance_io.encodings.v2_1.page import damaged
+from lance_io.encodings.v2_1.page import damage_error
 from lance_io.encodings.values import build_values
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.wire import parse_message
@@ -131,18 +131,18 @@ class ArrayPage(ArrayLayout):
     def load_index(self, fetched: Fetched) -> LocatedIndex:
         """That of the values."""
         try:
-            return self.located(self.values.load_index(fetched))
+            return self.locate(self.values.load_index(fetched))
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
 
-    def located(self, index: EndsIndex | ItemsIndex | None) -> LocatedIndex:
+    def locate(self, index: EndsIndex | ItemsIndex | None) -> LocatedIndex:
         """What is known of the values, and the page for kernels, if they take it."""
         if self.kind is None or self.join_key is None or (index is None and not self.kind.row_bits):
             return LocatedIndex(index, None)
         try:
             return locate_values(self.values, self.kind, self.num_rows, around_leaf(self.structs), index)
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
 
     def build(self, leaf: Leaf) -> pa.Array:
         """The nested array over rows of this page that kernels decoded, and of pages with the same `join_key`."""
@@ -160,8 +160,8 @@ class ArrayPage(ArrayLayout):
         try:
             array = yield from self.values.read(Runs.of(selection), ends_known(index))
         except DamagedError as error:
-            raise damaged(error) from None
-        return self._nested(array)
+            raise damage_error(error) from None
+        return self._nest(array)
 
     def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:
         """Anywhere where values have one width, else at any value, known from all ends (one round)."""
@@ -179,18 +179,18 @@ class ArrayPage(ArrayLayout):
         try:
             array, index = yield from self.values.read_indexed(Runs.of(selection))
         except DamagedError as error:
-            raise damaged(error) from None
-        return self._nested(array), self.located(index)
+            raise damage_error(error) from None
+        return self._nest(array), self.locate(index)
 
     def scan(self) -> Steps[pa.Array]:
         """All rows, in one round."""
         try:
             array = yield from self.values.scan()
         except DamagedError as error:
-            raise damaged(error) from None
-        return self._nested(array)
+            raise damage_error(error) from None
+        return self._nest(array)
 
-    def _nested(self, array: pa.Array) -> pa.Array:
+    def _nest(self, array: pa.Array) -> pa.Array:
         if self.path.leaf.is_blob:
             array = _descriptors(array)
         if self.path.members is not None:

@@ -60,7 +60,7 @@ class Runs:
         counts: IntArray = self.ends - self.starts
         return counts
 
-    def scaled(self, slots_per_value: int) -> Runs:
+    def scale(self, slots_per_value: int) -> Runs:
         """The slots of these values, where each has several."""
         return Runs(self.starts * slots_per_value, self.ends * slots_per_value, self.num_values * slots_per_value)
 
@@ -102,7 +102,7 @@ class StoredBuffer:
         return next((f"{name} " for name, number in SCHEMES.items() if number == self.scheme), "")
 
 
-def gathered(fetched: Fetched, lengths: IntArray, alignment_bytes: int = 1) -> Any:
+def gather(fetched: Fetched, lengths: IntArray, alignment_bytes: int = 1) -> Any:
     """Ranges that were fetched, back to back, as a buffer for Arrow: without a copy if it is a single one.
 
     alignment_bytes  what the address must be a multiple of
@@ -123,7 +123,7 @@ class PageBuffers:
     of_page: tuple[tuple[int, int], ...]
     of_column: tuple[tuple[int, int], ...]
 
-    def stored(self, buffer: pb.Buffer, plain_bytes: int, compression: pb.Compression | None = None) -> StoredBuffer:
+    def resolve(self, buffer: pb.Buffer, plain_bytes: int, compression: pb.Compression | None = None) -> StoredBuffer:
         """The buffer of a message. Raises FormatError where it is missing or too small, UnsupportedError for a
         compression that nobody reads and for buffers of the file.
 

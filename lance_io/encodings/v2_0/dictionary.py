@@ -79,24 +79,24 @@ class DictionaryValues:
         """Some values: as many rounds as the codes take, and those of the items beside them without an index."""
         if isinstance(index, ItemsIndex):
             codes = yield from self.codes.read(runs)
-            return self._decoded(codes, index.items)
+            return self._decode(codes, index.items)
         codes, items = yield from together([self.codes.read(runs), self.items.scan()])
-        return self._decoded(codes, items)
+        return self._decode(codes, items)
 
     def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, ItemsIndex | None]]:
         """Some values, and all items, unless they are too large to keep."""
         codes, items = yield from together([self.codes.read(runs), self.items.scan()])
-        return self._decoded(codes, items), _index(items) if items.nbytes <= ITEMS_KEPT_BYTES_MAX else None
+        return self._decode(codes, items), _index(items) if items.nbytes <= ITEMS_KEPT_BYTES_MAX else None
 
     def scan(self) -> Steps[pa.Array]:
         """All values: one round."""
         return self.read(Runs.all(self.num_values))
 
-    def _decoded(self, codes: pa.Array, items: pa.Array) -> pa.Array:
+    def _decode(self, codes: pa.Array, items: pa.Array) -> pa.Array:
         is_null = codes.is_null().to_numpy(zero_copy_only=False) if codes.null_count else None
         numbers = codes.fill_null(0).to_numpy() if codes.null_count else codes.to_numpy()
         if pa.types.is_dictionary(self.dtype):
-            return self._indexed(numbers, is_null, items)
+            return self._look_up(numbers, is_null, items)
         return self._strings(numbers, is_null, items)
 
     def _strings(self, numbers: Any, is_null: Any, items: pa.Array) -> pa.Array:
@@ -106,7 +106,7 @@ class DictionaryValues:
         places = np.where(nulls, 0, numbers.astype(np.int64) - 1)
         return items.take(pa.array(places, mask=nulls) if nulls.any() else pa.array(places))
 
-    def _indexed(self, numbers: Any, is_null: Any, items: pa.Array) -> pa.Array:
+    def _look_up(self, numbers: Any, is_null: Any, items: pa.Array) -> pa.Array:
         """An array over the items that are there: those that are null make null rows."""
         if len(numbers):
             low, high = int(numbers.min()), int(numbers.max())

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
-from lance_io.encodings.v2_0.buffers import Runs, gathered
+from lance_io.encodings.v2_0.buffers import Runs, gather
 from lance_io.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Flat(FixedValues):
         width = self.width_bytes
         starts, ends = runs.starts * width, runs.ends * width
         fetched = yield from self.buffer.fetch(starts, ends, keep=len(starts) == 1)
-        return gathered(fetched, ends - starts, width & -width)
+        return gather(fetched, ends - starts, width & -width)
 
     def __str__(self) -> str:
         return f"{self.buffer}flat({8 * self.width_bytes})"
@@ -171,7 +171,7 @@ class FixedSizeLists(FixedValues):
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
         """Some lists."""
-        items = yield from self.items.read(runs.scaled(self.dtype.list_size))
+        items = yield from self.items.read(runs.scale(self.dtype.list_size))
         return pa.Array.from_buffers(self.dtype, runs.num_values, [None], 0, children=[items])
 
     def __str__(self) -> str:

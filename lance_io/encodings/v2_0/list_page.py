@@ -24,11 +24,11 @@ from lance_io.encodings.v2_0.array_page import ArrayPage, cut_by_ends, ends_know
 from lance_io.encodings.v2_0.buffers import Runs
 from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, locate_lists
 from lance_io.encodings.v2_0.variable import Ends
-from lance_io.encodings.v2_1.page import damaged
+from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError
-from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.levels.assemble import nest
-from lance_io.levels.join import joined
+from lance_io.levels.join import join_arrays
 from lance_io.levels.path import NodeKind
 from lance_io.records import dataclass
 
@@ -76,7 +76,7 @@ class Items:
         last = int(self.row_starts.searchsorted(ends[-1], side="left"))
         parts = [self._read_page(number, starts, ends) for number in range(first, last)]
         arrays = yield from together(parts)
-        return joined([array for array in arrays if array is not None])
+        return join_arrays([array for array in arrays if array is not None])
 
     def _read_page(self, number: int, starts: IntArray, ends: IntArray) -> Steps[pa.Array | None]:
         low, high = self.row_starts[number : number + 2].tolist()
@@ -92,7 +92,7 @@ class Items:
             selection = RowSelection(*of_page, int((of_page[1] - of_page[0]).sum()))
             return (yield from page.read(None, selection))
         except REFUSALS as error:
-            raise placed(error, f"{self.where}, page {number}") from error.__cause__
+            raise place_error(error, f"{self.where}, page {number}") from error.__cause__
 
     def one_page(self, start: int, end: int) -> tuple[ArrayPage, int] | None:
         """The page that holds the items `start` to `end`, all of them, where its values have one width that is known
@@ -170,7 +170,7 @@ class ListPage(ArrayLayout):
             return None
         return f"lists {self.path.array_kind} {found[0].kind.shape!r}"
 
-    def located(self, index: EndsIndex | None) -> LocatedIndex:
+    def locate(self, index: EndsIndex | None) -> LocatedIndex:
         """The ends, and the page for kernels, if they take it."""
         found = self._item_page if index is not None and self.join_key is not None else None
         if found is None or index is None:
@@ -180,7 +180,7 @@ class ListPage(ArrayLayout):
         try:
             return locate_lists(self.ends, index, page.kind, first_slot, around_leaf(self.path.nodes[:-1]))
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
 
     def build(self, leaf: Leaf) -> pa.Array:
         """The nested array over rows of this page that kernels decoded, and of pages with the same `join_key`."""
@@ -205,7 +205,7 @@ class ListPage(ArrayLayout):
 
     def load_index(self, fetched: Fetched) -> LocatedIndex:
         """The ends."""
-        return self.located(self.ends.load_index(fetched))
+        return self.locate(self.ends.load_index(fetched))
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows: a round for the ends, unless they are known, and those of the items."""
@@ -214,7 +214,7 @@ class ListPage(ArrayLayout):
             spans = yield from self.ends.read(Runs.of(selection), ends_known(index))
             items = yield from self.items.read(spans.starts + self.first_item, spans.ends + self.first_item)
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
         return self._lists(selection.num_rows, spans.validity, spans.offsets, spans.null_count, items)
 
     def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:
@@ -225,7 +225,7 @@ class ListPage(ArrayLayout):
 
     def read_indexed(self, selection: RowSelection) -> Steps[tuple[pa.Array, PageIndex]]:
         """The selected rows, in as many rounds, and the ends, where they are few."""
-        index = self.located((yield from self.ends.read_all()) if self.ends.is_kept else None)
+        index = self.locate((yield from self.ends.read_all()) if self.ends.is_kept else None)
         return (yield from self.read(index, selection)), index
 
     def scan(self) -> Steps[pa.Array]:
@@ -239,7 +239,7 @@ class ListPage(ArrayLayout):
         try:
             spans = self.ends.of_all(data)
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
         return self._lists(self.num_rows, spans.validity, spans.offsets, spans.null_count, items)
 
     def _lists(self, num_rows: int, validity: Any, offsets: Any, null_count: int, items: pa.Array) -> pa.Array:

@@ -113,7 +113,7 @@ def locate_values(
     ends, items = None, None
     if isinstance(values, Variable):
         assert isinstance(index, EndsIndex), "ends of values are their index"
-        ends = _stored(values.ends, index)
+        ends = _kernel_ends(values.ends, index)
     elif isinstance(values, DictionaryValues):
         assert isinstance(index, ItemsIndex), "items of a dictionary are its index"
         if index.items.null_count or index.items.offset:
@@ -132,12 +132,12 @@ def locate_lists(ends: Ends, index: EndsIndex, kind: ValuesKind, first_slot: int
 
     first_slot  where its items begin among the values that `kind` is about
     """
-    lists = _stored(ends, index), first_slot
+    lists = _kernel_ends(ends, index), first_slot
     page = _kernels.ArrayPage(
         ends.num_values, around, kind.base_bytes, kind.row_bits, kind.present_at, kind.num_bitmaps, None, None, lists
     )
     return LocatedIndex(index, page)
 
 
-def _stored(ends: Ends, index: EndsIndex) -> tuple[Any, int, int, bool]:
+def _kernel_ends(ends: Ends, index: EndsIndex) -> tuple[Any, int, int, bool]:
     return index.data, ends.adjustment, ends.end_max, ends.wide

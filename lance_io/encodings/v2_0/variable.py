@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io.encodings.rounds import together
-from lance_io.encodings.v2_0.buffers import Runs, StoredBuffer, gathered
+from lance_io.encodings.v2_0.buffers import Runs, StoredBuffer, gather
 from lance_io.encodings.v2_0.fixed import FixedValues
 from lance_io.errors import FormatError
 from lance_io.limits import KIB
@@ -156,7 +156,7 @@ class Variable:
         if not len(starts):
             return self._array(spans, runs.num_values, b"")
         fetched = yield from self.data.fetch(starts, ends, keep=len(starts) == 1)
-        return self._array(spans, runs.num_values, gathered(fetched, ends - starts))
+        return self._array(spans, runs.num_values, gather(fetched, ends - starts))
 
     def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, EndsIndex | None]]:
         """Some values, and all ends, where these are few: two rounds."""
@@ -220,7 +220,7 @@ class FixedSizeStrings(FixedValues):
         width = self.width_bytes
         starts, ends = runs.starts * width, runs.ends * width
         fetched = yield from self.buffer.fetch(starts, ends, keep=len(starts) == 1)
-        data = gathered(fetched, ends - starts)
+        data = gather(fetched, ends - starts)
         is_wide = self.dtype in WIDE_TYPES
         if not is_wide and runs.num_values * width > np.iinfo(np.int32).max:
             raise FormatError(f"{runs.num_values} strings of {width} bytes exceed what 32-bit offsets can address")

@@ -66,13 +66,13 @@ def encode_array(path: LeafPath, array: pa.Array, options: ColumnOptions) -> Enc
     """
     parts = PageParts()
     if path.leaf.is_blob:
-        message = _packed(_marked(array), parts)
+        message = _encode_packed(_mark_nulls(array), parts)
     elif pa.types.is_struct(array.type) and array.type.num_fields:
-        message = _packed(array, parts)
+        message = _encode_packed(array, parts)
     elif pa.types.is_string(array.type) and (found := distinct_strings(array)) is not None:
         message = _dictionary(*found, pa.uint8(), parts)
     elif pa.types.is_dictionary(array.type):
-        message = _dictionary(*_indexed(array, path), array.type.index_type, parts)
+        message = _dictionary(*_split_dictionary(array, path), array.type.index_type, parts)
     else:
         message = _values(array, parts, options)
     return parts.page(len(array), message)
@@ -87,13 +87,13 @@ def _values(array: pa.Array, parts: PageParts, options: ColumnOptions | None = N
     present = None
     if array.null_count:
         present = flat(1, parts.add(_bits(array.buffers()[0], array.offset, len(array))))
-    values = _fixed(array, parts)
+    values = _encode_fixed(array, parts)
     if present is None:
         return without_nulls(values)
     return pb.ArrayEncoding(nullable=pb.Nullable(some_nulls=pb.Nullable.SomeNulls(validity=present, values=values)))
 
 
-def _fixed(array: pa.Array, parts: PageParts) -> pb.ArrayEncoding:
+def _encode_fixed(array: pa.Array, parts: PageParts) -> pb.ArrayEncoding:
     dtype = array.type
     if pa.types.is_fixed_size_list(dtype):
         size = dtype.list_size
@@ -138,7 +138,7 @@ def _dictionary(codes: Any, items: pa.Array, key: pa.DataType, parts: PageParts)
     return pb.ArrayEncoding(dictionary=message)
 
 
-def _indexed(array: pa.DictionaryArray, path: LeafPath) -> tuple[Any, pa.Array]:
+def _split_dictionary(array: pa.DictionaryArray, path: LeafPath) -> tuple[Any, pa.Array]:
     """Indices, and the items that they point at: null rows at a null item behind all others."""
     items, key = array.dictionary, array.type.index_type
     kind = key.to_pandas_dtype()
@@ -166,7 +166,7 @@ def _indexed(array: pa.DictionaryArray, path: LeafPath) -> tuple[Any, pa.Array]:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def _packed(array: pa.StructArray, parts: PageParts) -> pb.ArrayEncoding:
+def _encode_packed(array: pa.StructArray, parts: PageParts) -> pb.ArrayEncoding:
     members, inner = [], []
     for place in range(array.type.num_fields):
         member = array.field(place)
@@ -197,7 +197,7 @@ def _shape(dtype: pa.DataType) -> pb.ArrayEncoding:
     return without_nulls(flat(dtype.bit_width, first))
 
 
-def _marked(descriptions: pa.StructArray) -> pa.StructArray:
+def _mark_nulls(descriptions: pa.StructArray) -> pa.StructArray:
     """Descriptions of blobs, of which those that are null have the position 1 and no size (spec: 5.11)."""
     members = descriptions.field(0), descriptions.field(1)
     if descriptions.null_count:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import PageDescription, PageIndex, PageLayout, RowSelection
-from lance_io.encodings.v2_1.page import PageSource, damaged, has_repetition
+from lance_io.encodings.v2_1.page import PageSource, damage_error, has_repetition
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.levels.assemble import nest
 
@@ -50,14 +50,14 @@ class BlobPage:
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """Descriptors of the selected rows."""
         descriptors = yield from self.inner.read(index, selection)
-        return self._nested(descriptors)
+        return self._nest(descriptors)
 
     def scan(self) -> Steps[pa.Array]:
         """Descriptors of all rows."""
         descriptors = yield from self.inner.scan()
-        return self._nested(descriptors)
+        return self._nest(descriptors)
 
-    def _nested(self, descriptors: pa.Array) -> pa.Array:
+    def _nest(self, descriptors: pa.Array) -> pa.Array:
         count = len(descriptors)
         position = descriptors.field(0).to_numpy(zero_copy_only=False)
         size = descriptors.field(1).to_numpy(zero_copy_only=False)
@@ -71,7 +71,7 @@ class BlobPage:
                 None, levels if levels.any() else None, self.program, whole.starts, whole.ends, count
             )
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
         _, validity, nulls, _ = layers[0]
         buffers = [None if validity is None else pa.py_buffer(validity)]
         children = [pa.array(np.where(levels > 0, np.uint64(0), position)), descriptors.field(1)]

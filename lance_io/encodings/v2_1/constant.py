@@ -18,7 +18,7 @@ from lance_io import _kernels
 from lance_io._kernels import DamagedError
 from lance_io.codecs.tree import Flat
 from lance_io.encodings.api import NoIndex, PageDescription, PageIndex, RowSelection
-from lance_io.encodings.v2_1.page import PageSource, damaged
+from lance_io.encodings.v2_1.page import PageSource, damage_error
 from lance_io.errors import FormatError
 from lance_io.levels.assemble import arrow_buffer, nest
 from lance_io.levels.path import NodeKind
@@ -124,16 +124,16 @@ class NullPage:
     def _rows(self, index: ConstantIndex | None, rows: RowSelection) -> pa.Array:
         if index is None or (index.rep is None and index.def_ is None):
             simple: list[Layer] = [(rows.num_rows, None, 0, None)] * len(self.layers)
-            return self._nested(index, simple, rows.num_rows, known=self.layers[0] == 1)
+            return self._nest(index, simple, rows.num_rows, known=self.layers[0] == 1)
         try:
             num_items, layers, _ = _kernels.unravel_rows(
                 index.rep, index.def_, self.program, rows.starts, rows.ends, self.num_rows
             )
         except DamagedError as error:
-            raise damaged(error) from None
-        return self._nested(index, layers, num_items, known=True)
+            raise damage_error(error) from None
+        return self._nest(index, layers, num_items, known=True)
 
-    def _nested(self, index: ConstantIndex | None, layers: list[Layer], num_items: int, *, known: bool) -> pa.Array:
+    def _nest(self, index: ConstantIndex | None, layers: list[Layer], num_items: int, *, known: bool) -> pa.Array:
         """`known`: layer 0 says which items are valid; otherwise all are null."""
         leaf = self._leaf(index, layers[0], num_items, known=known)
         return nest(self.source.path, leaf, layers)

@@ -22,7 +22,7 @@ from lance_io._kernels import DamagedError
 from lance_io.codecs import tree
 from lance_io.codecs.tree import ListShape, Shape, VariableShape, decode_codec, shape_bits
 from lance_io.encodings.api import PageDescription, PageIndex, RowSelection
-from lance_io.encodings.v2_1.page import PageSource, damaged, has_repetition
+from lance_io.encodings.v2_1.page import PageSource, damage_error, has_repetition
 from lance_io.encodings.values import build_values, check_shape
 from lance_io.errors import FormatError
 from lance_io.levels.assemble import nest
@@ -182,7 +182,7 @@ class FullZipPage:
         try:
             starts, ends = _kernels.fullzip_bounds(index.entries, index.width_bytes, rows.starts, rows.ends, size)
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
         return int64s(starts), int64s(ends)
 
     def _bounds_by_entry(self, starts: IntArray, ends: IntArray) -> Steps[tuple[IntArray, IntArray]]:
@@ -198,7 +198,7 @@ class FullZipPage:
         try:
             low, high = _kernels.fullzip_pairs(pairs, offsets, lengths, width, self.source.buffer_sizes[0])
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
         return int64s(low), int64s(high)
 
     def scan(self) -> Steps[pa.Array]:
@@ -216,7 +216,7 @@ class FullZipPage:
             try:
                 leaf = _kernels.decode_fullzip(self.program, fetched.buffer, fetched.offsets, lengths, rows)
             except DamagedError as error:
-                raise damaged(error) from None
+                raise damage_error(error) from None
         if is_whole and leaf[0] != self.num_visible_items:
             raise FormatError(f"{leaf[0]} items found; the page announces {self.num_visible_items}")
         return self.build(leaf)

@@ -23,7 +23,7 @@ from lance_io._kernels import DamagedError
 from lance_io.codecs import tree
 from lance_io.codecs.tree import Codec, FixedShape, Shape, VariableShape, decode_codec, symbols_of, with_symbols
 from lance_io.encodings.api import PageDescription, PageIndex, RowSelection
-from lance_io.encodings.v2_1.page import PageSource, damaged, has_definition, has_repetition
+from lance_io.encodings.v2_1.page import PageSource, damage_error, has_definition, has_repetition
 from lance_io.encodings.values import build_values, check_shape
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.levels.assemble import nest
@@ -211,7 +211,7 @@ class MiniBlockPage:
         try:
             (index,) = decode_indexes([self], fetched)
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
         return index
 
     @property
@@ -259,7 +259,7 @@ class MiniBlockPage:
                 (leaf,) = _kernels.scan_pages([self.described], fetched.buffer, fetched.offsets)
                 return self.build(leaf)
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
         index = self.load_index(Fetched(fetched.buffer, np.delete(fetched.offsets, 1)))
         num_chunks = index.byte_offsets.nbytes // 8 - 1
         zero = np.zeros(1 if num_chunks else 0, dtype=np.int64)
@@ -274,7 +274,7 @@ class MiniBlockPage:
         try:
             return _kernels.decode_miniblock(index.page, buffer, offsets, firsts, chunk_ids, rows.starts, rows.ends)
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
 
     def build(self, leaf: Leaf, index: MiniBlockIndex | None = None) -> pa.Array:
         """The nested array over decoded rows of this page, and of pages with the same `join_key`.

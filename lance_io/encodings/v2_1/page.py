@@ -69,7 +69,7 @@ class PageSource(NamedTuple):
             raise FormatError(f"the page has {len(self.buffer_sizes)} buffers; its layout needs {count}")
 
 
-def damaged(error: DamagedError) -> FormatError:
+def damage_error(error: DamagedError) -> FormatError:
     """A kernel's finding as the error that users see; readers of files add where it was.
 
     What kernels find in one of many pages carries its number as a second argument.

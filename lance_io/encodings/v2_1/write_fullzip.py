@@ -196,7 +196,7 @@ def _zip_members(path: LeafPath, array: pa.Array) -> _Zipped:
     """A packed struct of file version 2.2: members of fixed width as they are, the others after their lengths."""
     members, sources = [], []
     for i in range(array.type.num_fields):
-        member = _widened(array.field(i))
+        member = _widen(array.field(i))
         if member.null_count:
             raise UnsupportedError(
                 f"column {path.name}: nulls in member {array.type.field(i).name!r} of a packed struct"
@@ -212,6 +212,6 @@ def _zip_members(path: LeafPath, array: pa.Array) -> _Zipped:
     return _Zipped(tree.VariablePackedStruct(tuple(members)), sources, len(array), 32)
 
 
-def _widened(member: pa.Array) -> pa.Array:
+def _widen(member: pa.Array) -> pa.Array:
     """Booleans as bytes; other members as they are."""
     return member.cast(pa.uint8()) if pa.types.is_boolean(member.type) else member

@@ -24,7 +24,7 @@ from lance_io.codecs.tree import FixedShape, ListShape, Shape, VariableShape
 from lance_io.encodings.api import PageDescription
 from lance_io.encodings.v2_1.constant import ConstantIndex, NullPage
 from lance_io.encodings.v2_1.miniblock import decode_levels_codec
-from lance_io.encodings.v2_1.page import PageSource, damaged
+from lance_io.encodings.v2_1.page import PageSource, damage_error
 from lance_io.encodings.values import build_values
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.limits import PAGE_ROWS_MAX
@@ -93,7 +93,7 @@ class ConstantPage(NullPage):
         try:
             levels = _kernels.decode_levels(codec.program(), part, num_values)
         except DamagedError as error:
-            raise damaged(error) from None
+            raise damage_error(error) from None
         return np.frombuffer(memoryview(levels), dtype=np.uint16)
 
     def _leaf(self, index: ConstantIndex | None, layer: Layer, num_items: int, *, known: bool) -> pa.Array:

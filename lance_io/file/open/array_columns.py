@@ -15,7 +15,7 @@ from lance_io.encodings.v2_0.array_page import ArrayPage, ArraySource, HeaderPag
 from lance_io.encodings.v2_0.list_page import Items, ListPage
 from lance_io.errors import FormatError
 from lance_io.format.columns import LazySequence
-from lance_io.format.error_context import REFUSALS, at_pages, placed
+from lance_io.format.error_context import REFUSALS, at_pages, place_error
 from lance_io.format.schema import Field
 from lance_io.levels.path import LeafPath, NodeKind, PathNode, column_paths
 from lance_io.records import dataclass
@@ -84,7 +84,7 @@ class ColumnTree:
                 paths.append(_byte_path(path))
         return ColumnTree._of(paths)
 
-    def needed(self, index: int) -> tuple[int, ...]:
+    def columns_of(self, index: int) -> tuple[int, ...]:
         """The columns that a leaf is read through: those of its lists, itself, and that of its bytes."""
         own = (index, index + 1) if self.is_byte_list(index) else (index,)
         return (*self.lists[index], *own)
@@ -120,7 +120,7 @@ class ArrayColumns:
 
         path  of the leaf, as it is to be read
         """
-        columns = self._tree.needed(index)
+        columns = self._tree.columns_of(index)
         depths = [len(self._tree.paths[column].nodes) - 1 for column in columns[:-1]]
         own_path = path if columns[-1] == index else self._tree.paths[columns[-1]]
         above = depths[-1] + 1 if depths else 0
@@ -133,7 +133,7 @@ class ArrayColumns:
             pages = self._lists(columns[place], info, path, depths[place], above, items)
         return columns[0], info.row_starts, pages
 
-    def stored(self, index: int) -> tuple[IntArray, ArrayPages]:
+    def stored_pages(self, index: int) -> tuple[IntArray, ArrayPages]:
         """The pages of a column as they lie in the file, to be described."""
         path, info = self._tree.paths[index], self._info_of(index)
         kind = path.nodes[-1].kind
@@ -150,7 +150,7 @@ class ArrayColumns:
         pages = self._info_of(index).pages
         if len(pages) != 1:
             raise FormatError(f"{len(pages)} pages; the header of structs has one", where=self.where(index))
-        self.stored(index)[1][0]
+        self.stored_pages(index)[1][0]
 
     def where(self, index: int) -> str:
         """A column for messages."""
@@ -196,7 +196,7 @@ class ArrayColumns:
             try:
                 return make(number, source)
             except REFUSALS as error:
-                raise placed(error, f"{self.where(index)}, page {number}", self._key) from error.__cause__
+                raise place_error(error, f"{self.where(index)}, page {number}", self._key) from error.__cause__
 
         return ArrayPages(len(sources), page)
 
@@ -208,7 +208,7 @@ class ArrayColumns:
             try:
                 return ArraySource.of(pages[number], column_buffers)
             except REFUSALS as error:
-                raise placed(error, f"{self.where(index)}, page {number}", self._key) from error.__cause__
+                raise place_error(error, f"{self.where(index)}, page {number}", self._key) from error.__cause__
 
         return LazySequence(len(pages), source)
 

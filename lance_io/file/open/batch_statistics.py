@@ -25,9 +25,9 @@ from lance_io.encodings.v0_1.field_pages import FieldPages
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import Tail, served_by
 from lance_io.file.open.batched_file import BatchedFile
-from lance_io.file.open.open_file import opened
+from lance_io.file.open.open_file import open_cached
 from lance_io.filters.zones import ColumnZones
-from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.format.schema_messages import decode_schema
 from lance_io.format.v0_1.batch_table import decode_page_table, page_table_range
 from lance_io.levels.path import leaf_paths
@@ -71,7 +71,7 @@ def batch_zones(context: ReadContext, here: FileColumns) -> FileSteps[BatchZones
     Two rounds at most where the file is open already, three with strings; none where they were asked for before.
     Raises FormatError for statistics that are damaged.
     """
-    file, tail = yield from opened(context, here.ref, here.columns)
+    file, tail = yield from open_cached(context, here.ref, here.columns)
     if type(file) is not BatchedFile or file.metadata.statistics is None:
         return None
     key = (file.identity, "statistics", tuple(here.leaf_ids))
@@ -80,7 +80,7 @@ def batch_zones(context: ReadContext, here: FileColumns) -> FileSteps[BatchZones
         try:
             known = yield from _read(file, here, tail)
         except REFUSALS as error:
-            raise placed(error, "statistics", file.key) from error.__cause__
+            raise place_error(error, "statistics", file.key) from error.__cause__
         context.cache.put(key, known, known.nbytes)
     return known
 

@@ -23,7 +23,7 @@ from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_steps import Tail, served_by
 from lance_io.file.open.column_pages import Column, OnePage, where
 from lance_io.file.open.projected_pages import FileView
-from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.format.v0_1.batch_table import (
     BATCH_FOOTER_BYTES,
     block_at,
@@ -114,7 +114,7 @@ class BatchedFile:
         try:
             pages = BatchedLeaf(path, self.metadata.row_starts, chain[:-1], leaf, before, self.size_bytes)
         except FormatError as error:
-            raise placed(error, where(column, path), self.key) from None
+            raise place_error(error, where(column, path), self.key) from None
         page = OnePage(pages, int(pages.batch_bytes.sum()))
         found = Column(self.identity, column, path, self._row_starts, page)
         self._known_columns[column] = before, found
@@ -125,7 +125,7 @@ class BatchedFile:
         try:
             return [self._pages_of(node) for node in path.nodes if node.kind is not NodeKind.STRUCT]
         except REFUSALS as error:
-            raise placed(error, where(column, path), self.key) from error.__cause__
+            raise place_error(error, where(column, path), self.key) from error.__cause__
 
     def _pages_of(self, node: PathNode) -> FieldPages:
         field_id = node.field.id
@@ -172,7 +172,7 @@ def open_batched(identity: tuple[str, str, int], ref: FileRef, tail: Tail) -> Fi
     ids, file_bytes = ids_of(ref), identity[2]
     position = metadata_position(tail.buffer, file_bytes)
     if position < tail.start:
-        tail = yield from _extended(tail, position)
+        tail = yield from _extend_tail(tail, position)
     content = memoryview(tail.buffer)[position - tail.start : len(tail.buffer) - BATCH_FOOTER_BYTES]
     metadata = decode_metadata(block_at(content, 0, "metadata"))
     start, end = page_table_range(metadata.page_table_at, *ids, metadata.num_batches, file_bytes)
@@ -181,7 +181,7 @@ def open_batched(identity: tuple[str, str, int], ref: FileRef, tail: Tail) -> Fi
     return BatchedFile(identity, ids, metadata, table, (start, end)), tail
 
 
-def _extended(tail: Tail, start: int) -> FileSteps[Tail]:
+def _extend_tail(tail: Tail, start: int) -> FileSteps[Tail]:
     """The tail from an earlier start, reading only what is missing."""
     fetched = yield Ranges.of((start, tail.start), purpose="metadata")
     return Tail(start, b"".join((fetched.piece(0, tail.start - start), memoryview(tail.buffer))))

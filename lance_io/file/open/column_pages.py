@@ -18,7 +18,7 @@ from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, symbols_at
 from lance_io.errors import FormatError
 from lance_io.format.columns import PageInfo
-from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Pages(Sequence["PageLayout"]):
         try:
             layout = open_page(self._version, page, self._path)
         except REFUSALS as error:
-            raise placed(error, self._where(number), self._key) from error.__cause__
+            raise place_error(error, self._where(number), self._key) from error.__cause__
         if layouts is not None and isinstance(layout, MiniBlockPage):
             layouts.remember(layout, page, self._version, self._index)
         return layout

@@ -156,14 +156,14 @@ class OpenedFile:
         """Which of these columns' metadata has not been read."""
         if self._messages is not None:
             return []
-        return [column for column in self.needed(columns) if column not in self.blocks]
+        return [column for column in self.with_list_columns(columns) if column not in self.blocks]
 
-    def needed(self, columns: list[int]) -> list[int]:
+    def with_list_columns(self, columns: list[int]) -> list[int]:
         """These columns, and those of the lists above them where these have some."""
         if self._arrays is None:
             return columns
         known = [column for column in columns if 0 <= column < len(self.paths)]
-        return list(dict.fromkeys(one for column in known for one in self._tree.needed(column)))
+        return list(dict.fromkeys(one for column in known for one in self._tree.columns_of(column)))
 
     def column(self, index: int) -> Column:
         """The column, parsed on first use. Raises FormatError and UnsupportedError that name column and page."""
@@ -174,7 +174,7 @@ class OpenedFile:
         """A column with its own pages, to be described: those of lists apart from those of their items."""
         if self._arrays is None:
             return self.column(index)
-        row_starts, pages = self._arrays.stored(index)
+        row_starts, pages = self._arrays.stored_pages(index)
         return Column(self.identity, index, self.paths[index], row_starts, pages)
 
     def info(self, index: int) -> ColumnInfo:
@@ -185,13 +185,13 @@ class OpenedFile:
         """The columns of a projection; raises as `column`, and FormatError for types other than the table's."""
         view = self._views.get(id(here))
         if view is None:
-            view = FileView(here, self._declared(here.of_leaves))
+            view = FileView(here, self._declare_columns(here.of_leaves))
             if len(self._views) >= VIEWS_MAX:
                 self._views.clear()
             self._views[id(here)] = view
         return view
 
-    def _declared(self, leaves: LeafColumns) -> list[Column]:
+    def _declare_columns(self, leaves: LeafColumns) -> list[Column]:
         """The columns as a table declares them; FormatError for other types."""
         columns = self._load(leaves.columns)
         accepted = self._schema.accepted
@@ -248,7 +248,9 @@ class OpenedFile:
         if self._messages is None:
             return
         tree = self._tree
-        wanted = list(dict.fromkeys(one for index in indices for one in (*tree.headers[index], *tree.needed(index))))
+        wanted = list(
+            dict.fromkeys(one for index in indices for one in (*tree.headers[index], *tree.columns_of(index)))
+        )
         for index, parts in zip(wanted, decode_columns(self._messages, wanted, self.footer), strict=True):
             if parts is not None:
                 self._infos[index] = ordinary_info(index, *parts)

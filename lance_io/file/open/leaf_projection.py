@@ -67,7 +67,7 @@ class Projection:
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
-        self.fields = [field.described() for field in fields]
+        self.fields = [field.describe_blobs() for field in fields]
         self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in self.fields]
         self.leaves = {path.leaf.id: path for paths in self.paths for path in paths}
         self._types = {leaf: path.skeleton for leaf, path in self.leaves.items()}

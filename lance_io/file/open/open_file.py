@@ -47,12 +47,12 @@ SHARED_SCHEMAS_MAX: Final = 64
 
 
 def known_files(context: ReadContext, refs: Sequence[FileRef]) -> list[TableFile | None]:
-    """The files that the cache has, under one lock; None where `opened` has to be asked."""
+    """The files that the cache has, under one lock; None where `open_cached` has to be asked."""
     identity = context.store.identity
     return context.cache.get_many([("file", identity, ref.key, ref.size_bytes) for ref in refs])
 
 
-def opened(
+def open_cached(
     context: ReadContext, ref: FileRef, columns: Sequence[int], *, is_whole: bool = False
 ) -> FileSteps[tuple[TableFile, Tail | None]]:
     """The opened file from the cache, or by reading it; with the tail, when this call read it.
@@ -83,8 +83,8 @@ def opened(
 
 
 def opened_alone(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile]:
-    """A file of which no table says anything. Raises as `opened`, `UnsupportedError` also for one of version 0.1."""
-    file, _ = yield from opened(context, ref, [])
+    """A file of which no table says anything. Raises as `open_cached`, `UnsupportedError` also for version 0.1."""
+    file, _ = yield from open_cached(context, ref, [])
     assert isinstance(file, OpenedFile), "others are not opened without field ids"
     return file
 
@@ -149,7 +149,7 @@ def _parse(
     footer = decode_footer(tail.buffer, file_bytes=file_bytes)
     check_readable(footer.version)
     if footer.globals_table_at < tail.start:
-        tail = yield from _extended(tail, min(footer.column_table_at, footer.columns_at))
+        tail = yield from _extend_tail(tail, min(footer.column_table_at, footer.columns_at))
     globals_table = decode_globals_table(_slice(tail, footer.globals_table_at, file_bytes), footer)
     schema_at = int(globals_table.positions[0])
     metadata_at = min(schema_at, footer.columns_at)
@@ -159,8 +159,10 @@ def _parse(
         if wide is not None:
             return wide, tail
     if metadata_at < tail.start:
-        tail = yield from _extended(tail, metadata_at - _index_bytes(context, metadata_at, file_bytes))
-    schema, num_rows = _described(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])), footer.version)
+        tail = yield from _extend_tail(tail, metadata_at - _index_bytes(context, metadata_at, file_bytes))
+    schema, num_rows = _parse_descriptor(
+        _slice(tail, schema_at, schema_at + int(globals_table.sizes[0])), footer.version
+    )
     table = decode_column_table(_slice(tail, footer.column_table_at, footer.globals_table_at), footer)
     messages = bytes(_slice(tail, footer.columns_at, file_bytes - FOOTER_BYTES))
     return OpenedFile(identity, footer, schema, num_rows, messages, (table, globals_table)), tail
@@ -181,7 +183,7 @@ def _open_wide(
     table_at, table_end = footer.column_table_at, footer.globals_table_at
     held_at = min(max(table_at, tail.start), table_end)  # from here on the tail has the table of columns
     fetched: Fetched = yield Ranges.of(described, (table_at, held_at), purpose="metadata")
-    schema, num_rows = _described(fetched.piece(0, described[1] - described[0]), footer.version)
+    schema, num_rows = _parse_descriptor(fetched.piece(0, described[1] - described[0]), footer.version)
     held = _slice(tail, held_at, table_end) if held_at < table_end else b""
     table = decode_column_table(b"".join((fetched.piece(1, held_at - table_at), held)), footer)
     if schema.tree is not None and footer.num_columns != len(schema.paths):
@@ -191,7 +193,7 @@ def _open_wide(
     return file
 
 
-def _described(data: memoryview, version: FileVersion) -> tuple[FileSchema, int]:
+def _parse_descriptor(data: memoryview, version: FileVersion) -> tuple[FileSchema, int]:
     """What a file descriptor says, and the number of rows. Most files of a table have the same schema, byte by byte."""
     parts = split_descriptor(data)
     if parts is not None:
@@ -214,7 +216,7 @@ _small_schema = lru_cache(maxsize=SHARED_SCHEMAS_MAX)(_decoded_schema)
 
 def load_columns(file: OpenedFile, columns: list[int]) -> FileSteps[None]:
     """Read the metadata messages of some columns of a wide file."""
-    known = [column for column in dict.fromkeys(file.needed(columns)) if 0 <= column < len(file.paths)]
+    known = [column for column in dict.fromkeys(file.with_list_columns(columns)) if 0 <= column < len(file.paths)]
     if not known:
         return
     starts = file.column_table.positions[known]
@@ -224,7 +226,7 @@ def load_columns(file: OpenedFile, columns: list[int]) -> FileSteps[None]:
         file.blocks[column] = bytes(fetched.piece(i, int(sizes[i])))
 
 
-def _extended(tail: Tail, start: int) -> FileSteps[Tail]:
+def _extend_tail(tail: Tail, start: int) -> FileSteps[Tail]:
     """The tail from an earlier start, reading only what is missing."""
     length = tail.start - start
     fetched: Fetched = yield Ranges.of((start, tail.start), purpose="metadata")

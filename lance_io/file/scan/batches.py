@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lance_io.errors import FormatError
 from lance_io.format.error_context import at_pages
-from lance_io.levels.join import joined
+from lance_io.levels.join import join_arrays
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class _Leaf:
             if part_end == end:
                 break
             start = part_end
-        return joined(parts)
+        return join_arrays(parts)
 
 
 class Cutter:

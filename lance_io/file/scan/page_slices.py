@@ -20,10 +20,10 @@ from lance_io.encodings.api import ArrayLayout, RowSelection
 from lance_io.encodings.cuts import cut_page
 from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_whole, whole_ranges
-from lance_io.encodings.v2_1.page import damaged
+from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_steps import served_by
-from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.format.version import V0_1
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Piece:
         try:
             return (yield from (steps if self.tail is None else served_by(self.tail, steps)))
         except REFUSALS as error:
-            raise self.located(error) from error.__cause__
+            raise self.locate(error) from error.__cause__
 
     @property
     def _wants_nearly_all(self) -> bool:
@@ -115,7 +115,7 @@ class Piece:
         try:
             cuts = yield from served_by(self.tail, cut_page(page, *self.slots, piece_bytes, known))
         except REFUSALS as error:
-            raise self.located(error) from error.__cause__
+            raise self.locate(error) from error.__cause__
         if known is None and cuts is not None and cuts.index is not None and page.index_ranges() is not None:
             cache.put(key, cuts.index, cuts.index.nbytes)
         if cuts is None:
@@ -127,9 +127,9 @@ class Piece:
             if start < end
         ]
 
-    def located(self, error: FormatError | UnsupportedError) -> FormatError | UnsupportedError:
+    def locate(self, error: FormatError | UnsupportedError) -> FormatError | UnsupportedError:
         """The error, told that it was found here."""
-        return placed(error, f"{self.column.where}, page {self.number}", self.file.key)
+        return place_error(error, f"{self.column.where}, page {self.number}", self.file.key)
 
 
 def read_group(group: Sequence[Piece]) -> Steps[list[pa.Array]]:
@@ -153,7 +153,7 @@ def _read_joined(group: list[Piece]) -> Steps[list[pa.Array]]:
         return decode_whole(pages, fetched)
     except DamagedError as error:
         at = error.args[1] if len(error.args) > 1 else 0
-        raise group[at].located(damaged(error)) from None
+        raise group[at].locate(damage_error(error)) from None
 
 
 def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) -> Steps[pa.Array]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lance_io import limits
-from lance_io.file.open.open_file import opened
+from lance_io.file.open.open_file import open_cached
 from lance_io.file.scan.page_slices import column_pieces
 from lance_io.format.version import V0_1
 from lance_io.runtime import cpu_count
@@ -82,7 +82,7 @@ def file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileStep
     """The pieces of one file, each with its leaf's field id."""
     source, start, end = span
     is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
-    file, tail = yield from opened(context, here.ref, here.columns, is_whole=is_whole)
+    file, tail = yield from open_cached(context, here.ref, here.columns, is_whole=is_whole)
     wanted, piece_bytes = file.view(here).columns, _piece_bytes(context)
     if file.version == V0_1:
         from lance_io.file.scan.batch_pieces import batch_pieces  # with all that reads 0.1, which few tables need

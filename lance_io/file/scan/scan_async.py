@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lance_io.file.file_requests import INLINE_DECODE_BYTES_MAX, read_file_async, truncated
+from lance_io.file.file_requests import INLINE_DECODE_BYTES_MAX, read_file_async, truncation_error
 from lance_io.file.scan.batches import Collector, Cutter
 from lance_io.file.scan.page_slices import goes_with, read_group
 from lance_io.file.scan.readahead import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
@@ -82,7 +82,7 @@ class _Job:
         if self.task is None and not self._arrays:
             self.task = asyncio.ensure_future(self._run())
 
-    async def decoded(self) -> None:
+    async def wait_decoded(self) -> None:
         """Wait until it is, as the next thing needed: its bytes are demanded now."""
         self.start()
         self.is_needed = True
@@ -113,7 +113,7 @@ class _Job:
                     return
                 self._ask(wanted)
         except (ShortRead, InvalidRange) as error:
-            raise truncated(self._key, error) from error
+            raise truncation_error(self._key, error) from error
 
     def close(self) -> None:
         """Give up: what has not been read is not read any more."""
@@ -190,11 +190,9 @@ class _Jobs:
                 found.append((leaf_id, piece, reads))
         found.sort(key=lambda one: one[1].row_start)
         self._requested_bytes += sum(piece.num_bytes for _, piece, _ in found)
-        return [_Job(group, reads, self._pool) for group, reads in self._grouped(found)]
+        return [_Job(group, reads, self._pool) for group, reads in self._group(found)]
 
-    def _grouped(
-        self, found: list[tuple[int, Piece, FileReads]]
-    ) -> Iterator[tuple[list[tuple[int, Piece]], FileReads]]:
+    def _group(self, found: list[tuple[int, Piece, FileReads]]) -> Iterator[tuple[list[tuple[int, Piece]], FileReads]]:
         """Pieces by job: a task for each of many small pages costs more than decoding them.
 
         What is not all of a page may have to ask for an index first: it has a job of its own.
@@ -234,7 +232,7 @@ class _Jobs:
         _, job = self._jobs[0]
         if not job.is_needed:
             self._decode_ahead()
-            await job.decoded()
+            await job.wait_decoded()
         leaf_id, piece, array, num_bytes = job.pop()
         self._pool.charge(-self._in_use.get(leaf_id, 0))
         self._in_use[leaf_id] = num_bytes

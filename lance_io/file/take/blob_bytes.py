@@ -35,7 +35,7 @@ def shown(field: Field) -> Field:
     if field.is_blob:
         return replace(field, logical_type="large_binary")
     if not has_bytes(field):
-        return field.described()
+        return field.describe_blobs()
     return replace(field, children=tuple(shown(child) for child in field.children))
 
 

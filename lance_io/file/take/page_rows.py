@@ -15,12 +15,12 @@ from lance_io.encodings.api import ArrayLayout, NoIndex, PageIndex, RowSelection
 from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
-from lance_io.encodings.v2_1.page import damaged
+from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError, LanceError, UnsupportedError
 from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_apart, served_by
-from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.io.cache import Found, LoadOwner
-from lance_io.levels.join import joined
+from lance_io.levels.join import join_arrays
 from lance_io.records import dataclass
 from lance_io.spans import int64s
 
@@ -55,14 +55,14 @@ class ColumnRows:
         """The rows of the page `numbers[at]`."""
         start = sum(self.counts[:at])
         rows = self.rows[start : start + self.counts[at]]
-        return RowSelection.of_rows(rows).scaled(self.column.path.slots_per_row)
+        return RowSelection.of_rows(rows).scale(self.column.path.slots_per_row)
 
 
-def located(
+def locate_error(
     error: FormatError | UnsupportedError, file: TableFile, column: Column, number: int | None = None
 ) -> FormatError | UnsupportedError:
     """The error, told where it was found."""
-    return placed(error, column.where if number is None else f"{column.where}, page {number}", file.key)
+    return place_error(error, column.where if number is None else f"{column.where}, page {number}", file.key)
 
 
 def check_rows(file: TableFile, rows: IntArray) -> None:
@@ -94,7 +94,7 @@ def read_column(file: TableFile, wanted: ColumnRows, tail: Tail | None, cache: S
         return pa.array([], column.path.nodes[0].arrow_type)
     parts = [_read_page(file, wanted, at, tail, cache) for at in range(len(wanted.numbers))]
     arrays = yield from together(parts)
-    return joined(arrays)
+    return join_arrays(arrays)
 
 
 def _read_page(file: TableFile, wanted: ColumnRows, at: int, tail: Tail | None, cache: SearchCache) -> Steps[pa.Array]:
@@ -107,7 +107,7 @@ def _read_page(file: TableFile, wanted: ColumnRows, at: int, tail: Tail | None, 
     try:
         return (yield from (steps if tail is None else served_by(tail, steps)))
     except REFUSALS as error:
-        raise located(error, file, wanted.column, wanted.numbers[at]) from error.__cause__
+        raise locate_error(error, file, wanted.column, wanted.numbers[at]) from error.__cause__
 
 
 def _read_indexed(page: ArrayLayout, wanted: ColumnRows, at: int, cache: SearchCache) -> Steps[pa.Array]:
@@ -178,7 +178,7 @@ def _missing(cache: SearchCache, wanted: list[ColumnRows], is_ahead: bool) -> li
 def _made_index(page: PageLayout) -> PageIndex:
     """The index of a page of which nothing need be read."""
     if isinstance(page, ArrayLayout):
-        return page.located(None)
+        return page.locate(None)
     return page.plain_index() if isinstance(page, FullZipPage) and page.join_key is not None else NoIndex()
 
 
@@ -197,7 +197,7 @@ def _settle(todo: list[_Missing], claims: list[Claim]) -> FileSteps[list[_Missin
 def _load(
     cache: SearchCache, file: TableFile, owned: list[tuple[_Missing, LoadOwner]], tail: Tail | None
 ) -> Steps[None]:
-    groups = _grouped([one for one, _ in owned], tail)
+    groups = _group([one for one, _ in owned], tail)
     try:
         fetched = yield from fetch_apart([_ranges(group) for group in groups], tail)
         for group, part in zip(groups, fetched, strict=True):
@@ -213,7 +213,7 @@ def _load(
     cache.fulfil_many(found)
 
 
-def _grouped(missing: list[_Missing], tail: Tail | None) -> list[list[_Missing]]:
+def _group(missing: list[_Missing], tail: Tail | None) -> list[list[_Missing]]:
     """Pages whose indexes are fetched and loaded together: mini-block pages that lie in the tail, those that do not."""
     groups: list[list[_Missing]] = []
     near: list[_Missing] = []
@@ -249,8 +249,8 @@ def _load_group(file: TableFile, group: list[_Missing], fetched: Fetched) -> Non
             values = decode_indexes(pages, fetched)
     except DamagedError as error:
         at = error.args[1] if len(error.args) > 1 else 0
-        raise located(damaged(error), file, group[at].wanted.column, group[at].number) from None
+        raise locate_error(damage_error(error), file, group[at].wanted.column, group[at].number) from None
     except REFUSALS as error:
-        raise located(error, file, group[0].wanted.column, group[0].number) from error.__cause__
+        raise locate_error(error, file, group[0].wanted.column, group[0].number) from error.__cause__
     for one, value in zip(group, values, strict=True):
         one.wanted.indexes[one.at] = value

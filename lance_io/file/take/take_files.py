@@ -30,9 +30,17 @@ from lance_io.file.file_steps import (
     served_by,
     side_by_side,
 )
-from lance_io.file.open.open_file import known_files, opened
+from lance_io.file.open.open_file import known_files, open_cached
 from lance_io.file.open.projected_pages import is_array, stride_of
-from lance_io.file.take.page_rows import ColumnRows, check_rows, every_page, load_indexes, located, read_column, rows_of
+from lance_io.file.take.page_rows import (
+    ColumnRows,
+    check_rows,
+    every_page,
+    load_indexes,
+    locate_error,
+    read_column,
+    rows_of,
+)
 from lance_io.format.error_context import at_pages
 from lance_io.levels.retype import concat
 from lance_io.limits import MIB, TAKE_FILES_AT_ONCE
@@ -112,7 +120,7 @@ class _FileTake:
         """Whether nothing is wanted of it but what is decoded together, and all that must be read."""
         return not self.alone and self.tail is None
 
-    def wanted(self, at: int) -> ColumnRows:
+    def rows_of(self, at: int) -> ColumnRows:
         """The rows of one column."""
         return rows_of(self.view.columns[at], at, self.split, self.indexes)
 
@@ -140,14 +148,14 @@ class _FileTake:
 
     def open(self, context: ReadContext) -> FileSteps[None]:
         """Open the file and find the indexes of its pages."""
-        self.begin(*(yield from opened(context, self.ref, self.here.columns)))
+        self.begin(*(yield from open_cached(context, self.ref, self.here.columns)))
         self.indexes = context.cache.get_many([self.view.keys[page] for page in self.pages])
         if None in self.indexes:
             yield from self.load_indexes(context.cache)
 
     def load_indexes(self, cache: SearchCache) -> FileSteps[None]:
         """Find those that are missing."""
-        wanted = [self.wanted(at) for at in range(len(self.view.columns))]
+        wanted = [self.rows_of(at) for at in range(len(self.view.columns))]
         yield from load_indexes(cache, self.file, wanted, self.tail)
         self.indexes = [index for one in wanted for index in one.indexes]
 
@@ -159,7 +167,7 @@ class _FileTake:
 
     def read(self, cache: SearchCache, ranges: Ranges | None) -> FileSteps[tuple[Fetched | None, list[pa.Array]]]:
         """The data round: `ranges` for the pages that are decoded together, and the columns that are not."""
-        alone = [read_column(self.file, self.wanted(at), self.tail, cache) for at in self.alone]
+        alone = [read_column(self.file, self.rows_of(at), self.tail, cache) for at in self.alone]
         if ranges is None:
             return None, (yield from together(alone))
         fetched, *arrays = yield from together([served_by(self.tail, fetch(ranges)), *alone])
@@ -202,7 +210,7 @@ def warm(context: ReadContext, projection: Projection, sources: Sequence[Fragmen
 
 
 def _warm_file(context: ReadContext, here: FileColumns) -> FileSteps[None]:
-    file, tail = yield from opened(context, here.ref, here.columns)
+    file, tail = yield from open_cached(context, here.ref, here.columns)
     yield from load_indexes(context.cache, file, every_page(file.view(here)), tail, is_ahead=True)
 
 
@@ -286,18 +294,18 @@ class _Joined:
             buffers = [None if one is None else (one.buffer, one.offsets) for one in fetched]
             leaves = self._plan.decode(buffers, cpu_count, None if layout is None else layout.columns)
         except DamagedError as error:
-            raise self._located(error) from None
+            raise self._locate(error) from None
         if not isinstance(leaves, list):
             assert layout is not None
             return layout.batch(leaves)
         return [build(leaf) for build, leaf in zip(self._builders, leaves, strict=True)]
 
-    def _located(self, error: DamagedError) -> FormatError:
+    def _locate(self, error: DamagedError) -> FormatError:
         if len(error.args) < 2:
             return FormatError(str(error))
         text, (file, page) = error.args
         job = self._jobs[file]
-        found = located(FormatError(text), job.file, *job.view.page(job.pages[page]))
+        found = locate_error(FormatError(text), job.file, *job.view.page(job.pages[page]))
         assert isinstance(found, FormatError)
         return found
 
@@ -407,7 +415,7 @@ class _Leaves:
             if self.projection.is_flat and self.is_joined:
                 return columns
             leaves = self._alike_leaves(self._alike, columns)
-            return [self._assembled(at, -1, leaves, num_rows) for at in range(len(self.projection.paths))]
+            return [self._assemble(at, -1, leaves, num_rows) for at in range(len(self.projection.paths))]
         result = []
         for at, is_whole in enumerate(self._whole):
             if is_whole:
@@ -434,9 +442,9 @@ class _Leaves:
             if parts := self._parts.get((leaf_id, number)):
                 arrays = [columns[part] if isinstance(part, int) else part[0].arrays[part[1]] for part in parts]
                 leaves[leaf_id] = concat(arrays)
-        return self._assembled(at, number, leaves, num_rows)
+        return self._assemble(at, number, leaves, num_rows)
 
-    def _assembled(self, at: int, number: int, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
+    def _assemble(self, at: int, number: int, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
         try:
             return self.projection.assemble_field(at, leaves, num_rows)
         except FormatError as error:
@@ -449,6 +457,6 @@ class _Leaves:
             for path in self.projection.paths[at]:
                 job = _owner(jobs, path.leaf.id)
                 if job is not None:
-                    wanted = job.wanted(job.here.places[path.leaf.id])
+                    wanted = job.rows_of(job.here.places[path.leaf.id])
                     found += [(job.ref.key, wanted.column.where, page) for page in wanted.numbers]
         return found

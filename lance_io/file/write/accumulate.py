@@ -64,7 +64,7 @@ class ColumnQueue:
             num_bytes = chunk.num_bytes
             count = self._fitting(chunk, num_bytes)
             if count == chunk.num_rows and not self._is_full_with(chunk.num_rows, num_bytes):
-                self._append(chunk if held else chunk.owned(), num_bytes)
+                self._append(chunk if held else chunk.copy(), num_bytes)
                 if self.num_bytes > self._held_bytes_max:
                     yield self._close()
                 return

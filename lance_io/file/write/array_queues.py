@@ -18,7 +18,7 @@ from lance_io.encodings.v2_0.write_arrays import encode_array, encode_ends, enco
 from lance_io.errors import UnsupportedDataError
 from lance_io.file.write.accumulate import ClosedPage, ColumnQueue
 from lance_io.levels.chunks import LeafChunk, leaf_array
-from lance_io.levels.join import joined
+from lance_io.levels.join import join_arrays
 from lance_io.levels.lists import visible_items
 from lance_io.levels.path import NodeKind
 
@@ -207,4 +207,4 @@ def _lengths(array: pa.Array, offsets: Any) -> pa.Array:
 
 
 def _values_of(chunks: Sequence[LeafChunk]) -> pa.Array:
-    return joined([chunk.leaf.slice(chunk.start, chunk.num_rows) for chunk in chunks])
+    return join_arrays([chunk.leaf.slice(chunk.start, chunk.num_rows) for chunk in chunks])

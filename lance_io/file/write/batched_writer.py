@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.encodings.v0_1.dictionary_growth import DictionaryGrowth
-from lance_io.encodings.v0_1.write_batches import Node, flattened, lost_nulls
+from lance_io.encodings.v0_1.write_batches import Node, flatten, lost_nulls
 from lance_io.encodings.v0_1.write_statistics import ColumnStatistics, has_statistics
 from lance_io.errors import SchemaError, UsageError
 from lance_io.file.write.file_bytes import WrittenFile
@@ -25,7 +25,7 @@ from lance_io.file.write.write_plan import file_plan
 from lance_io.format.schema import Field, Schema
 from lance_io.format.v0_1.batch_end import encode_end, encode_page_table, statistics_schema
 from lance_io.format.version import V0_1
-from lance_io.levels.portable import copied
+from lance_io.levels.portable import copy_array
 from lance_io.limits import KIB, ROWS_PER_BATCH
 from lance_io.plans.cpu_requests import Compute
 from lance_io.table.transaction.draft import WRITER
@@ -96,8 +96,8 @@ class BatchedFileWriter:
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
-    def ingested(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """As `FileWriter.ingested`; raises `SchemaError` also for nulls that would be lost, unless they may be."""
+    def ingest(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """As `FileWriter.ingest`; raises `SchemaError` also for nulls that would be lost, unless they may be."""
         arrays = [ingest(batch.column(index)) for index, ingest in self._plan.ingesters(batch.schema)]
         pairs = zip(self.schema.fields, arrays, strict=True)
         lost = dict.fromkeys(name for field, array in pairs for name in lost_nulls(field, array))
@@ -124,9 +124,9 @@ class BatchedFileWriter:
             yield from self._write([array.slice(0, whole) for array in block])
             self._waiting_rows -= whole
             rest = [array.slice(whole) for array in block]
-            self._waiting = [rest if held else [copied(array) for array in rest]] if self._waiting_rows else []
+            self._waiting = [rest if held else [copy_array(array) for array in rest]] if self._waiting_rows else []
         elif not held:
-            self._waiting[-1] = [copied(array) for array in arrays]
+            self._waiting[-1] = [copy_array(array) for array in arrays]
         yield from self._writes.flush()
 
     def _block(self) -> list[pa.Array]:
@@ -138,7 +138,7 @@ class BatchedFileWriter:
     def _write(self, arrays: list[pa.Array]) -> Plan[None]:
         """Write batches of these rows, of which the last may have fewer than others."""
         num_bytes = sum([array.nbytes for array in arrays])
-        roots: list[list[Node]] = yield Compute(partial(self._flattened, arrays), lambda: num_bytes)
+        roots: list[list[Node]] = yield Compute(partial(self._flatten, arrays), lambda: num_bytes)
         num_rows = len(arrays[0])
         starts = np.arange(0, num_rows, self._group_rows, dtype=np.int64)
         ends = np.append(starts[1:], num_rows)
@@ -146,9 +146,9 @@ class BatchedFileWriter:
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             yield from self._writes.add(list(self._batch(roots, start, end)))
 
-    def _flattened(self, arrays: list[pa.Array]) -> list[list[Node]]:
+    def _flatten(self, arrays: list[pa.Array]) -> list[list[Node]]:
         pairs = zip(self.schema.fields, arrays, strict=True)
-        return [flattened(field, array, array) for field, array in pairs]
+        return [flatten(field, array, array) for field, array in pairs]
 
     def _add_statistics(self, roots: list[list[Node]], starts: IntArray, ends: IntArray) -> None:
         for node in chain.from_iterable(roots):
@@ -232,7 +232,7 @@ def _outside_lists(field: Field) -> Iterator[Field]:
 
 def _with_dictionary(field: Field, dictionaries: DictionaryGrowth) -> Field:
     if field.logical_type.startswith("dict:"):
-        return replace(field, dictionary=dictionaries.stored(field))
+        return replace(field, dictionary=dictionaries.encode_values(field))
     children = tuple(_with_dictionary(child, dictionaries) for child in field.children)
     is_same = all(new is old for new, old in zip(children, field.children, strict=True))
     return field if is_same else replace(field, children=children)

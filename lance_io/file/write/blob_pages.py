@@ -95,7 +95,7 @@ class BlobSink:
         self._packed: str | None = None  # the sidecar that packed blobs go to
         self._packed_bytes = 0
 
-    def described(self, fields: Sequence[Field], arrays: list[pa.Array]) -> Plan[list[pa.Array]]:
+    def describe(self, fields: Sequence[Field], arrays: list[pa.Array]) -> Plan[list[pa.Array]]:
         """Stored arrays with the blobs in them written, and replaced by their descriptions."""
         described = []
         for field, array in zip(fields, arrays, strict=True):
@@ -149,7 +149,7 @@ class BlobSink:
             rows["size"][row] = size
             if size > limits.packed_bytes_max:
                 rows["kind"][row] = _DEDICATED
-                rows["blob_id"][row] = yield from self._dedicated(values[row])
+                rows["blob_id"][row] = yield from self._write_sidecar(values[row])
             elif size > limits.inline_bytes_max:
                 rows["kind"][row] = _PACKED
                 rows["position"][row], rows["blob_id"][row] = yield from self._pack(values[row], limits)
@@ -186,7 +186,7 @@ class BlobSink:
         yield from self._payloads.add([payload], self._packed)
         return position, self._sidecars.index(self._packed) + 1
 
-    def _dedicated(self, payload: memoryview) -> Plan[int]:
+    def _write_sidecar(self, payload: memoryview) -> Plan[int]:
         name = self._new_sidecar()
         yield from self._payloads.add([payload], name)
         yield from self._payloads.flush()

@@ -28,7 +28,7 @@ from lance_io.file.write.uploads import GatheredWrites
 from lance_io.file.write.write_plan import file_plan
 from lance_io.format.version import V2_0
 from lance_io.levels.chunks import array_bytes
-from lance_io.levels.portable import copied
+from lance_io.levels.portable import copy_array
 from lance_io.limits import KIB, MIB
 from lance_io.plans.cpu_requests import Begin, Result
 from lance_io.runtime import cpu_count
@@ -134,7 +134,7 @@ class FileWriter:
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
-    def ingested(self, batch: pa.RecordBatch) -> list[pa.Array]:
+    def ingest(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The columns of a batch as they are stored, in the order of the schema. Runs in any thread.
 
         Raises `SchemaError` for a batch that does not fit the schema: a column that is missing or of another type, a
@@ -151,11 +151,11 @@ class FileWriter:
         if not num_rows:
             return
         if self._plan.has_blobs:
-            arrays = yield from self._blobs.described(self.schema.fields, arrays)
+            arrays = yield from self._blobs.describe(self.schema.fields, arrays)
         self.num_rows += num_rows
         num_bytes = sum([array_bytes(array) for array in arrays])
         if self._can_gather and num_rows < GATHERED_ROWS and num_bytes < self._gathered_bytes_max:
-            yield from self._gather(arrays if held else [copied(array) for array in arrays], num_rows, num_bytes)
+            yield from self._gather(arrays if held else [copy_array(array) for array in arrays], num_rows, num_bytes)
         else:
             yield from self._add_gathered()
             yield from self._write_pages(self._queues.add(arrays, held=held))

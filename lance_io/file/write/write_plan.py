@@ -59,7 +59,7 @@ class FilePlan:
     def __init__(self, schema: Schema, version: FileVersion) -> None:
         check_writable(schema, version)
         self._fields = schema.fields
-        self.described = tuple(_described(field) for field in schema.fields)
+        self.described = tuple(_describe(field) for field in schema.fields)
         paths_of = column_paths if version == V2_0 else leaf_paths
         below = [paths_of(field) for field in schema.fields]
         self.of_top = [[(path, column_options(path.top, path.leaf)) for path in paths] for paths in below]
@@ -94,10 +94,10 @@ def _ingest_of(field: Field, batches: pa.Schema) -> tuple[int, Ingest]:
     return indices[0], ingester(field, batches.field(indices[0]))
 
 
-def _described(field: Field) -> Field:
+def _describe(field: Field) -> Field:
     if field.is_blob_v2:
-        return field.described()
+        return field.describe_blobs()
     if field.has_column:
         return field
-    children = tuple(_described(child) for child in field.children)
+    children = tuple(_describe(child) for child in field.children)
     return field if children == field.children else replace(field, children=children)

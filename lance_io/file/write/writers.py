@@ -96,7 +96,7 @@ class FileWriting:
         held  as for `FileWriter.add`
         """
         self._check_open()
-        arrays = yield Compute(partial(self.writer.ingested, batch), lambda: batch.nbytes)
+        arrays = yield Compute(partial(self.writer.ingest, batch), lambda: batch.nbytes)
         yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
 
     def add_global_buffer(self, data: Any) -> Plan[int]:

@@ -85,11 +85,11 @@ def check_reader_flags(reader_flags: int, writer_flags: int, *, has_id_mark: boo
     unknown = [1 << bit for bit in range(reader_flags.bit_length()) if reader_flags & ~READABLE & (1 << bit)]
     if unknown:
         raise UnsupportedError(
-            f"the table needs reader feature flag {_named(unknown)}, which this release does not implement"
+            f"the table needs reader feature flag {_list_names(unknown)}, which this release does not implement"
         )
 
 
-def _named(flags: list[int]) -> str:
+def _list_names(flags: list[int]) -> str:
     return ", ".join(f"{flag} ({_NAMES[flag]})" if flag in _NAMES else str(flag) for flag in flags)
 
 
@@ -108,7 +108,7 @@ def check_writer_flags(reader_flags: int, writer_flags: int) -> None:
     unknown = [1 << bit for bit in range(writer_flags.bit_length()) if writer_flags & ~WRITABLE & (1 << bit)]
     if unknown:
         raise UnsupportedError(
-            f"the table needs writer feature flag {_named(unknown)}, which this release does not write"
+            f"the table needs writer feature flag {_list_names(unknown)}, which this release does not write"
         )
 
 

@@ -64,7 +64,7 @@ def serialized_entry(manifest: Manifest, place: int, *, row_ids: bool) -> bytes:
     return entry.SerializeToString()
 
 
-def joined(header: bytes, entries: Sequence[bytes], digest: str) -> Manifest:
+def join_parts(header: bytes, entries: Sequence[bytes], digest: str) -> Manifest:
     """The version with these fragments.
 
     digest  tells the parts from all others: what is known of a version goes by the name of its transaction, and here

@@ -233,12 +233,12 @@ def _restored_metadata(mine: ops.Operation, other: ops.Operation) -> Verdict:
     return OK if _schema_metadata(mine, other) == OK else INCOMPATIBLE
 
 
-def _replaced_and_deleted(mine: ops.Operation, other: ops.Operation) -> Verdict:
+def _check_replace_delete(mine: ops.Operation, other: ops.Operation) -> Verdict:
     """e: a fragment whose data is to be replaced is gone."""
     return OK if touched_fragments(mine).isdisjoint(removed_fragments(other)) else INCOMPATIBLE
 
 
-def _replaced_and_updated(mine: ops.Operation, other: ops.Operation) -> Verdict:
+def _check_replace_update(mine: ops.Operation, other: ops.Operation) -> Verdict:
     """w: a fragment whose data is to be replaced is gone, or lost rows to others, or got other data of these fields."""
     assert isinstance(mine, ops.DataReplacement) and isinstance(other, ops.Update)
     targets = touched_fragments(mine)
@@ -261,7 +261,7 @@ def _replaced_twice(mine: ops.Operation, other: ops.Operation) -> Verdict:
     return RETRYABLE if meet else OK
 
 
-def _replaced_and_indexed(mine: ops.Operation, other: ops.Operation) -> Verdict:
+def _check_replace_index(mine: ops.Operation, other: ops.Operation) -> Verdict:
     """d: one built an index over a field whose data the other one replaced."""
     pair = (mine, other)
     fields = frozenset[int]().union(*(_replaced_fields(each) for each in pair if isinstance(each, ops.DataReplacement)))
@@ -269,13 +269,13 @@ def _replaced_and_indexed(mine: ops.Operation, other: ops.Operation) -> Verdict:
     return RETRYABLE if any(not fields.isdisjoint(index.fields) for index in indices) else OK
 
 
-def _replaced_and_dropped(mine: ops.Operation, other: ops.Operation) -> Verdict:
+def _check_replace_drop(mine: ops.Operation, other: ops.Operation) -> Verdict:
     """p: a field whose data is to be replaced is no longer in the schema."""
     assert isinstance(mine, ops.DataReplacement) and isinstance(other, ops.Project)
     return OK if _replaced_fields(mine) <= other.schema.by_id.keys() else INCOMPATIBLE
 
 
-def _rewritten_and_indexed(mine: ops.Operation, other: ops.Operation) -> Verdict:
+def _check_rewrite_index(mine: ops.Operation, other: ops.Operation) -> Verdict:
     """b: one built an index over rows that the other one moved."""
     pair = (mine, other)
     moved = frozenset[int]().union(*(removed_fragments(each) for each in pair if isinstance(each, ops.Rewrite)))
@@ -331,12 +331,12 @@ _NOTES: Final[dict[str, Callable[[ops.Operation, ops.Operation], Verdict]]] = {
     "m": _metadata_of_old,
     "g": _schema_metadata,
     "h": _restored_metadata,
-    "e": _replaced_and_deleted,
-    "w": _replaced_and_updated,
+    "e": _check_replace_delete,
+    "w": _check_replace_update,
     "v": _replaced_twice,
-    "d": _replaced_and_indexed,
-    "p": _replaced_and_dropped,
-    "b": _rewritten_and_indexed,
+    "d": _check_replace_index,
+    "p": _check_replace_drop,
+    "b": _check_rewrite_index,
     "x": _indices,
     "u": _bases,
 }

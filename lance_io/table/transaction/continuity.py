@@ -73,7 +73,7 @@ class _Pair:
         """Both as they are stored."""
         return self.made_for.message, self.newest.message
 
-    def changed(self, fragment_ids: Iterable[int], *, deletions: bool) -> str | None:
+    def find_change(self, fragment_ids: Iterable[int], *, deletions: bool) -> str | None:
         """Which of some fragments has other files now, or with `deletions` other deleted rows; None for none."""
         before, now = ({fragment.id: fragment for fragment in message.fragments} for message in self.messages)
         for one in fragment_ids:
@@ -105,23 +105,23 @@ def _same_table(pair: _Pair, _: Any) -> str | None:
     return "no data of that version is left, so the table may have been overwritten"
 
 
-def _touched(pair: _Pair, operation: Any) -> str | None:
+def _find_touched(pair: _Pair, operation: Any) -> str | None:
     """What it changes; deletions of known rows can be merged with others."""
     touched, removed = touched_fragments(operation), removed_fragments(operation)
     is_mergeable = pair.knows_rows and getattr(operation, "update_mode", "rewrite_rows") == "rewrite_rows"
     checked = removed if is_mergeable else touched
-    return pair.changed(touched, deletions=False) or pair.changed(checked, deletions=True)
+    return pair.find_change(touched, deletions=False) or pair.find_change(checked, deletions=True)
 
 
 def _keys(_: _Pair, operation: ops.Update) -> str | None:
     return None if operation.inserted_rows is None else "rows of the same keys may have been inserted"
 
 
-def _covered(pair: _Pair, operation: ops.CreateIndex) -> str | None:
+def _find_uncovered(pair: _Pair, operation: ops.CreateIndex) -> str | None:
     covered = [index.fragment_ids for index in operation.new_indices]
     if any(each is None for each in covered):
         return "it is not known which fragments the index covers"
-    return pair.changed(frozenset[int]().union(*(each or () for each in covered)), deletions=False)
+    return pair.find_change(frozenset[int]().union(*(each or () for each in covered)), deletions=False)
 
 
 def _indices(pair: _Pair, _: Any) -> str | None:
@@ -145,16 +145,16 @@ def _settings(pair: _Pair, _: Any) -> str | None:
 
 _RULES: Final[dict[type, tuple[Callable[[_Pair, Any], str | None], ...]]] = {
     ops.Append: (_schema, _same_table),
-    ops.Delete: (_schema, _touched),
+    ops.Delete: (_schema, _find_touched),
     ops.Overwrite: (),
-    ops.CreateIndex: (_schema, _covered, _indices),
-    ops.Rewrite: (_schema, _touched, _indices),
+    ops.CreateIndex: (_schema, _find_uncovered, _indices),
+    ops.Rewrite: (_schema, _find_touched, _indices),
     ops.Merge: (_schema, _fragments, _indices),
     ops.Project: (_schema, _same_table),
     ops.Restore: (),
     ops.ReserveFragments: (),
-    ops.Update: (_schema, _same_table, _keys, _touched),
+    ops.Update: (_schema, _same_table, _keys, _find_touched),
     ops.UpdateConfig: (_schema, _settings),
-    ops.DataReplacement: (_schema, _touched, _indices),
+    ops.DataReplacement: (_schema, _find_touched, _indices),
     ops.UpdateBases: (_settings,),
 }

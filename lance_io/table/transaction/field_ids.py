@@ -140,7 +140,7 @@ def check_merge(
             )
         elif field.id in kept and (old.logical_type, old.nullable) != (field.logical_type, field.nullable):
             raise OperationError(
-                f'Merge changes field id {field.id} ("{field.name}") from {_described(old)} to {_described(field)}, '
+                f'Merge changes field id {field.id} ("{field.name}") from {_describe(old)} to {_describe(field)}, '
                 "but data files keep its values. Give it a new id, and write it again in every fragment"
             )
 
@@ -199,7 +199,7 @@ def _ids_in_old_files(old: Iterable[table_pb2.DataFragment], new: Iterable[table
     return {one for fragment in new for file in fragment.files if file.path in paths for one in file.fields}
 
 
-def _described(field: file_pb2.Field) -> str:
+def _describe(field: file_pb2.Field) -> str:
     return f"{'nullable' if field.nullable else 'required'} {field.logical_type}"
 
 

@@ -84,17 +84,17 @@ def with_rewritten(
     found = []
     for index in indices:
         if index.uuid in rebuilt:
-            found.append(_rebuilt(_carried(index, operation, new_ids), rebuilt[index.uuid]))
+            found.append(_rebuilt(_carry(index, operation, new_ids), rebuilt[index.uuid]))
         elif index.is_system:
             found.append(index)
         elif stable and index.names_rows_by_id:
-            found.append(_carried(index, operation, new_ids))
+            found.append(_carry(index, operation, new_ids))
         else:
             found.append(_shrunk(index, operation))
     return found
 
 
-def _carried(index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozenset[int]]) -> IndexMetadata:
+def _carry(index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozenset[int]]) -> IndexMetadata:
     """The entry that covers the new fragments of each group instead of the old ones."""
     covered = index.fragment_ids
     if covered is None:

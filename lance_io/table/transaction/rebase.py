@@ -57,7 +57,7 @@ def adapt(mine: Transaction, other: Transaction) -> Transaction:
     indices = tuple(without_fragments(built.new_indices, update.fields_modified, gone))
     if indices == built.new_indices:
         return mine
-    return mine.changed(replace(built, new_indices=indices), mine.read_version)
+    return mine.rebase(replace(built, new_indices=indices), mine.read_version)
 
 
 def marked_fragments(
@@ -114,7 +114,7 @@ def merge_deletions(
     else:
         ids = (*operation.removed_fragment_ids, *gone)
         changed = replace(operation, updated_fragments=tuple(kept), removed_fragment_ids=ids)
-    return Rebased(transaction.changed(changed, current.version), files)
+    return Rebased(transaction.rebase(changed, current.version), files)
 
 
 def _union(transaction: Transaction, fragment_id: int, deleted: U32Array, affected: U32Array, version: int) -> U32Array:

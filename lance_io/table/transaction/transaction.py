@@ -75,7 +75,7 @@ class Transaction:
         """The bytes that are stored."""
         return _without_values(self.encoded).SerializeToString(deterministic=True)
 
-    def changed(self, operation: Operation, read_version: int) -> Transaction:
+    def rebase(self, operation: Operation, read_version: int) -> Transaction:
         """The same transaction, rebased: what its message had and we do not know survives."""
         message = encode_transaction(replace(self, read_version=read_version, operation=operation))
         return replace(self, read_version=read_version, operation=operation, message=message)
