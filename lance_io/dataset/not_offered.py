@@ -103,7 +103,6 @@ class DatasetNotOffered:
     shallow_clone = NotOffered(_COPY)
     sql = NotOffered("query the dataset with DuckDB (`duckdb.sql('select ... from ds')`), or filter by `scanner`")
     storage_options_accessor = NotOfferedProperty("`latest_storage_options` has the options")
-    update = NotOffered(_REWRITE)
 
 
 class FragmentNotOffered:

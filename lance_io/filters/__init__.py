@@ -9,7 +9,8 @@
     value_order.py  the order of values of every type
 
 `compile_filter(text_or_expression, schema)` gives a `Predicate`, with the columns it reads and a mask for each batch;
-`compile_column(text, schema)` a column computed from others. docs/filters.md has the language.
+`compile_column(text, schema)` a column computed from others, `compile_value(text, schema, type)` values for one of that
+type. docs/filters.md has the language.
 
 No I/O happens here. The semantics are those of the format's reference reader: three-valued logic, floats by total
 order, wrapping integers.
@@ -18,6 +19,6 @@ order, wrapping integers.
 from __future__ import annotations
 
 from lance_io.filters.binding.binder import PSEUDO_COLUMNS
-from lance_io.filters.compiled import ComputedColumn, Predicate, compile_column, compile_filter
+from lance_io.filters.compiled import ComputedColumn, Predicate, compile_column, compile_filter, compile_value
 
-__all__ = ["PSEUDO_COLUMNS", "ComputedColumn", "Predicate", "compile_column", "compile_filter"]
+__all__ = ["PSEUDO_COLUMNS", "ComputedColumn", "Predicate", "compile_column", "compile_filter", "compile_value"]

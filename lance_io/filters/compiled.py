@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.errors import BindError, EvaluationError, UsageError
-from lance_io.filters.binding.binder import bind_filter
+from lance_io.filters.binding.arguments import bind_cast
+from lance_io.filters.binding.binder import PSEUDO_COLUMNS, bind_filter
 from lance_io.filters.binding.expression_tree import (
     Column,
     Function,
@@ -152,6 +153,27 @@ def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, 
     if isinstance(tree, Column):
         return tuple(str(part) for part in binder.resolved(tree).path)
     return ComputedColumn(*binder.bind_top(tree))
+
+
+def compile_value(text: str, schema: pa.Schema, to: pa.DataType) -> ComputedColumn:
+    """A SQL expression for the values of a column of type `to`, to which they are cast; a literal at once.
+
+    schema  of the dataset, without the pseudo columns
+    Raises BindError for text that cannot be parsed, does not fit the schema, or is a literal that is no such value.
+    """
+    from lance_io.filters.syntax.sql_dialect import check_one_statement
+
+    check_one_statement(text)
+    tree, binder = _parse(text, schema)
+    bound, found = binder.bind_top(tree)
+    for column in columns(bound):
+        if column.path[0] in PSEUDO_COLUMNS and column.path[0] not in schema.names:
+            raise BindError(f"No field named {column.path[0]}. Valid fields are {', '.join(schema.names)}.")
+    if found == to:
+        return ComputedColumn(bound, to)
+    if isinstance(bound, Literal) and not bound.value.is_valid:
+        return ComputedColumn(Literal(pa.scalar(None, to)), to)
+    return ComputedColumn(bind_cast(bound, found, to, lenient=False), to)
 
 
 def _bind_text(text: str, schema: pa.Schema) -> Expr:

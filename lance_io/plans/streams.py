@@ -7,10 +7,14 @@ A stream yields requests as a plan does, and `Items`. What it reads from, it ask
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from typing import Any, TypeAlias, TypeVar
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from lance_io.plans.plan import check_stopped
+from lance_io.plans.plan import check_stopped, drive_async, drive_sync
 from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from lance_io.plans.plan import Plan
 
 T = TypeVar("T")
 
@@ -90,6 +94,26 @@ class Each:
         """See `Request`."""
         async for item in iterate_async(self.stream):
             self.take(item)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EachInPlan:
+    """All items of a stream, of each of which a plan is made and run before the next one is asked for."""
+
+    stream: Stream
+    plan_of: Callable[[Any], Plan[None]]
+
+    def answer_sync(self) -> None:
+        """See `Request`."""
+        with closing(iterate_sync(self.stream)) as items:
+            for item in items:
+                drive_sync(self.plan_of(item))
+
+    async def answer_async(self) -> None:
+        """See `Request`."""
+        async with aclosing(iterate_async(self.stream)) as items:
+            async for item in items:
+                await drive_async(self.plan_of(item))
 
 
 def iterate_sync(stream: Stream) -> Generator[Any, None, None]:

@@ -34,6 +34,7 @@ WRITES = {
     "create": ("", "lance_io.write_dataset(pa.table({'a': list(range(6))}), URI)", FIRST),
     "append": (BEFORE, "lance_io.write_dataset(pa.table({'a': [6, 7]}), URI, mode='append')", [*FIRST, 6, 7]),
     "delete": (BEFORE, "lance_io.dataset(URI).delete('a < 4')", [4, 5]),
+    "update": (BEFORE, "lance_io.dataset(URI).update({'a': 'a + 10'}, 'a < 4')", [4, 5, 10, 11, 12, 13]),
     "async append": (
         BEFORE,
         "import asyncio; asyncio.run(lance_io.AsyncDataset.write(pa.table({'a': [6, 7]}), URI, mode='append'))",

@@ -212,6 +212,12 @@ async def delete(session: Session) -> None:
     await table.delete("a < 4")
 
 
+async def update(session: Session) -> None:
+    """All rows below 4 get other numbers: they leave their fragments for a new one."""
+    table = await AsyncDataset.open(URI, session=session)
+    await table.update({"a": "a + 100"}, "a < 4")
+
+
 async def restore(session: Session) -> None:
     """The first version again."""
     table = await AsyncDataset.open(URI, 1, session=session)
@@ -256,6 +262,7 @@ CASES = (
     Case("overwrite", overwrite, (create,), tuple(range(20, 26))),
     Case("delete", delete, (create, append), (4, 5, *SECOND)),
     Case("delete again", delete, (create, append, lambda session: delete_one(session)), (4, 5, *SECOND)),
+    Case("update", update, (create, append), (4, 5, *SECOND, *range(100, 104))),
     Case("restore", restore, (create, append), FIRST),
     Case("tag", tag, (create,), FIRST, commits=False),
     Case("move tag", move_tag, (create, append, tag), FIRST + SECOND, commits=False),

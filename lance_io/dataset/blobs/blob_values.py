@@ -25,7 +25,7 @@ from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.take.blob_bytes import binaries, numbers_of
 from lance_io.format.logical_types import EXTENSION_NAME
-from lance_io.format.schema import BLOB_FOLDER
+from lance_io.format.schema import BLOB_FOLDER, BLOB_KEY
 from lance_io.levels.arrays import numbers as indices
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.levels.retype import concat
@@ -67,14 +67,19 @@ def blob_steps(state: DatasetState, name: str) -> tuple[Field, ...]:
     return steps
 
 
-def with_binaries(field: Field) -> Field:
-    """A field with every blob shown as bytes, but for those in fixed-size lists, which neither library writes."""
+def with_binaries(field: Field, *, marked: bool = False) -> Field:
+    """A field with every blob shown as bytes, but for those in fixed-size lists, which neither library writes.
+
+    marked  the bytes say that they are blobs, so that they can be written as such
+    """
     if field.holds_blobs:
         metadata = {key: value for key, value in field.metadata.items() if key.encode() != EXTENSION_NAME}
+        if marked:
+            metadata[BLOB_KEY] = b"true"
         return replace(field, logical_type="large_binary", children=(), metadata=metadata)
     if field.logical_type.startswith("fixed_size_list"):
         return field.describe_blobs()
-    return replace(field, children=tuple(with_binaries(child) for child in field.children))
+    return replace(field, children=tuple(with_binaries(child, marked=marked) for child in field.children))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

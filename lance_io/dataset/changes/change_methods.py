@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes import drop_table as drops
     from lance_io.dataset.changes import remove_versions as cleanups
     from lance_io.dataset.changes import transaction_history as history
+    from lance_io.dataset.changes import update_rows as updates_plans
     from lance_io.dataset.changes.change_plans import DeleteResult
     from lance_io.dataset.changes.lance_operation import Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
+    from lance_io.dataset.changes.update_rows import UpdateResult
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import run_write as writes
     from lance_io.plans.plan import Plan
@@ -37,6 +39,7 @@ else:
     changes = later_plans("lance_io.dataset.changes.change_plans")
     cleanups = later_plans("lance_io.dataset.changes.remove_versions")
     history = later_plans("lance_io.dataset.changes.transaction_history")
+    updates_plans = later_plans("lance_io.dataset.changes.update_rows")
     drops = later("lance_io.dataset.changes.drop_table")
     writes = later("lance_io.dataset.write.run_write")
 
@@ -67,6 +70,31 @@ class DatasetChanges(SyncFace, DatasetProperties):
         Raises `OSError` for a predicate that does not fit, `CommitConflictError` when retries did not help.
         """
         self._state, done = self._run(changes.delete_rows(self._state, predicate, conflict_retries, retry_timeout))
+        return done
+
+    def update(
+        self,
+        updates: dict[str, str],
+        where: Any = None,
+        conflict_retries: int = CONFLICT_RETRIES,
+        retry_timeout: timedelta = RETRY_TIMEOUT,
+        data_storage_version: str | None = None,
+    ) -> UpdateResult:
+        """Give the rows that pass a filter new values: `update({"price": "price * 1.1"}, where="stock > 0")`.
+
+        updates               SQL expressions by column, cast to its type; all of them see the row as it was
+        where                 text or expression; None for all rows
+        conflict_retries, retry_timeout  as for `delete`
+        data_storage_version  file version of the new data files; None for the table's
+
+        The rows are written anew, with all their columns, into new fragments at the end of the table, and keep their
+        stable row ids. Raises `ValueError` for a column or expression that does not fit, `OSError` for one that cannot
+        be computed for a row, or is null in a column that has no nulls; nothing has changed then.
+        """
+        plan = updates_plans.update_rows(
+            self._state, updates, where, conflict_retries, retry_timeout, data_storage_version
+        )
+        self._state, done = self._run(plan)
         return done
 
     def truncate_table(self) -> None:
@@ -216,6 +244,20 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         """Delete the rows that pass a filter; see `LanceDataset.delete`."""
         state = self._state
         plan = changes.delete_rows(state, predicate, conflict_retries, retry_timeout)
+        self._state, done = await run_change(plan, answers_sync=state.answers_sync)
+        return done
+
+    async def update(
+        self,
+        updates: dict[str, str],
+        where: Any = None,
+        conflict_retries: int = CONFLICT_RETRIES,
+        retry_timeout: timedelta = RETRY_TIMEOUT,
+        data_storage_version: str | None = None,
+    ) -> UpdateResult:
+        """`LanceDataset.update`."""
+        state = self._state
+        plan = updates_plans.update_rows(state, updates, where, conflict_retries, retry_timeout, data_storage_version)
         self._state, done = await run_change(plan, answers_sync=state.answers_sync)
         return done
 

@@ -1,8 +1,8 @@
 """Changes of an open table as plans: each gives the new version, and what its caller wants to know.
 
 A change is made on the version that is open and committed on whatever is the newest by then. Where another writer's
-change does not go together with it, but may with the same change made anew, deletes are made anew; everything else
-tells its caller.
+change does not go together with it, but may with the same change made anew, deletes and updates are made anew;
+everything else tells its caller.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from lance_io.commit.loop import CommitRequest, commit
 from lance_io.commit.target import CommitTarget
@@ -23,7 +24,7 @@ from lance_io.table.transaction.operations import Delete, Restore, UpdateConfig,
 from lance_io.table.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import timedelta
 
     from lance_io.commit.target import CommittedVersion
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.roaring import U32Array
     from lance_io.table.transaction.operations import Operation
+
+T = TypeVar("T")
 
 
 def commit_target(state: DatasetState) -> CommitTarget:
@@ -81,10 +84,23 @@ def delete_rows(
     conflict_retries  how often it is made anew after a conflict
     retry_timeout     not after this time
     """
+    attempt = partial(_delete, predicate=predicate)
+    return (yield from repeat_on_conflict(state, attempt, conflict_retries, retry_timeout))
+
+
+def repeat_on_conflict(
+    state: DatasetState, attempt: Callable[[DatasetState], Plan[T]], conflict_retries: int, retry_timeout: timedelta
+) -> Plan[T]:
+    """Make a change, and after a conflict anew on the newest version.
+
+    attempt           the change of a version
+    conflict_retries  how often it is made anew
+    retry_timeout     not after this time
+    """
     started, retries, retry_seconds = time.monotonic(), 0, retry_timeout.total_seconds()
     while True:
         try:
-            return (yield from _delete(state, predicate))
+            return (yield from attempt(state))
         except CommitConflictError as error:
             retries += 1
             if not error.retryable or retries > conflict_retries or time.monotonic() - started > retry_seconds:

@@ -74,7 +74,7 @@ def matching_rows(
     options = scan_options(columns=[], filter=predicate, with_row_address=True, batch_size=_BATCH_ROWS)
     if fragment_ids is not None:
         options = replace(options, fragments=fragment_ids)
-    found = _Offsets()  # four bytes are kept of each row, batches go as they come
+    found = Offsets()  # four bytes are kept of each row, batches go as they come
     try:
         yield Each(scan_batches(state, options, _ADDRESSES), found.add)
     except EvaluationError as error:
@@ -116,7 +116,7 @@ def _update_fragment(state: DatasetState, fragment: Fragment, deleted: U32Array,
     return replace(fragment, deletion_file=file)
 
 
-class _Offsets:
+class Offsets:
     """Offsets of rows in batches of addresses, which come in the order of the table."""
 
     def __init__(self) -> None:

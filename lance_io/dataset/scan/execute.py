@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scan.scan_statistics import ScanWatch
+    from lance_io.dataset.version.column_lists import Projection
     from lance_io.dataset.version.state import DatasetState
     from lance_io.io.stats import IoStats
     from lance_io.plans.plan import Plan
@@ -41,14 +42,23 @@ def _is_run_here(state: DatasetState, options: ScanOptions) -> bool:
 class _Scan:
     """A scan that was asked for, as plans.
 
-    watch  counts it, where somebody wants to know
+    watch       counts it, where somebody wants to know
+    projection  output columns, where they are not those of the options
     """
 
-    def __init__(self, state: DatasetState, options: ScanOptions, schema: pa.Schema, watch: ScanWatch | None) -> None:
+    def __init__(
+        self,
+        state: DatasetState,
+        options: ScanOptions,
+        schema: pa.Schema,
+        watch: ScanWatch | None,
+        projection: Projection | None = None,
+    ) -> None:
         self.state = state
         self.options = options
         self.schema = schema
         self.watch = watch
+        self._projection = projection
 
     @cached_property
     def _ordering(self) -> Ordering | None:
@@ -83,7 +93,7 @@ class _Scan:
         return self.state.context.pool.avail_bytes > 0
 
     def _run(self, batch_rows: int | None) -> Plan[ScanRun]:
-        options, projection = self.options, None
+        options, projection = self.options, self._projection
         if self._ordering is not None:
             options, projection = self._ordering.options, self._ordering.projection
         plan = yield from plan_scan(self.state, options, projection)
@@ -158,6 +168,11 @@ async def stream_async(
 def scan_batches(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Stream:
     """The batches of a scan, for plans."""
     return _Scan(state, options, schema, None).batches()
+
+
+def projected_batches(state: DatasetState, options: ScanOptions, projection: Projection) -> Stream:
+    """The batches of a scan whose output columns are not those of its options, for plans."""
+    return _Scan(state, options, projection.arrow_schema, None, projection).batches()
 
 
 def _stream(scan: _Scan) -> AsyncGenerator[pa.RecordBatch, None]:

@@ -142,12 +142,20 @@ class NewFiles:
     def write(self, rows: Rows | AsyncRows) -> Plan[None]:
         """Write all rows."""
         while (batch := (yield NextBatch(rows))) is not None:
-            for piece in self._pieces(batch):
-                file = self._file or self._open()
-                yield from file.write(piece, held=isinstance(rows, Rows) and rows.is_held)
-                if self._is_full():
-                    yield from self._finish()
-                    yield from self._close()
+            yield from self.add(batch, held=isinstance(rows, Rows) and rows.is_held)
+        yield from self.finish()
+
+    def add(self, batch: pa.RecordBatch, *, held: bool = False) -> Plan[None]:
+        """Write some rows. held: as for `FileWriter.add`."""
+        for piece in self._pieces(batch):
+            file = self._file or self._open()
+            yield from file.write(piece, held=held)
+            if self._is_full():
+                yield from self._finish()
+                yield from self._close()
+
+    def finish(self) -> Plan[None]:
+        """Complete the last file, when all rows are written."""
         if self._file is not None:
             yield from self._finish()
         if self._batches is not None and self._batches.lost:

@@ -249,9 +249,19 @@ def _from_string(value: pa.Array, to: pa.DataType) -> pa.Array:
         value = pc.replace_substring_regex(value, r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ][0-9:.]+$", r"\1")
     elif pt.is_timestamp(to):
         return _to_timestamp(value, to)
+    elif pt.is_decimal(to):
+        return _text_to_decimal(value, to)
     elif pt.is_interval(to):
         return pa.array([None if text is None else parse_interval(text) for text in value.to_pylist()], to)
     return pc.cast(value, to)
+
+
+def _text_to_decimal(value: pa.Array, to: pa.DataType) -> pa.Array:
+    """Digits below the scale are rounded: Arrow would refuse them."""
+    digits = pc.max(pc.utf8_length(pc.replace_substring_regex(value, r"(?i)^[^.]*\.?([0-9]*).*$", r"\1"))).as_py() or 0
+    if digits <= to.scale:
+        return pc.cast(value, to)
+    return _to_decimal(pc.cast(value, pa.decimal256(76, min(digits, 76))), to)
 
 
 def _to_timestamp(value: pa.Array, to: pa.DataType) -> pa.Array:

@@ -311,6 +311,16 @@ def parse_syntax(text: str) -> exp.Expr:
     return found
 
 
+def check_one_statement(text: str) -> None:
+    """Raise `BindError` for a text in which anything follows a semicolon, which filters ignore as pylance does."""
+    try:
+        tokens = LanceFilter().tokenize(text)
+    except TokenError:
+        return  # said when it is parsed
+    if len(_first_statement(tokens)) < len(tokens) - 1:
+        raise BindError(f"sql parser error: expected one expression, found more behind `;` in {_short(text)}")
+
+
 def _first_statement(tokens: list[Token]) -> list[Token]:
     end = next((i for i, token in enumerate(tokens) if token.token_type is TokenType.SEMICOLON), len(tokens))
     return tokens[:end]

@@ -60,6 +60,47 @@ def decode_row_ids(data: Buffer, num_rows: int) -> U64Array:
     return np.concatenate([*pieces, _ranges(starts, counts)])
 
 
+def encode_row_ids(ids: U64Array) -> bytes:
+    """A sequence of these ids, u64[n], in one segment: the smallest of those that can hold them (spec: table, 6.1)."""
+    message = rowids_pb2.RowIdSequence()
+    segment = message.segments.add()
+    ordered = len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
+    if not ordered:
+        _fill_array(segment.array, ids)
+        return message.SerializeToString()
+    start, end = (int(ids[0]), int(ids[-1]) + 1) if len(ids) else (0, 0)
+    num_holes = end - start - len(ids)
+    sizes = {"holes": 4 * num_holes, "bitmap": (end - start + 7) // 8, "array": 2 * len(ids)}
+    smallest = min(sizes, key=lambda kind: sizes[kind])
+    if not num_holes:
+        segment.range.SetInParent()
+        segment.range.start, segment.range.end = start, end
+    elif smallest == "array":
+        _fill_array(segment.sorted_array, ids)
+    else:
+        is_there = np.zeros(end - start, dtype=bool)  # at most 32 times as many as there are ids
+        is_there[(ids - np.uint64(start)).astype(np.int64)] = True
+        filled = segment.range_with_holes if smallest == "holes" else segment.range_with_bitmap
+        filled.start, filled.end = start, end
+        if smallest == "holes":
+            _fill_array(segment.range_with_holes.holes, np.flatnonzero(~is_there).astype(np.uint64) + np.uint64(start))
+        else:
+            segment.range_with_bitmap.bitmap = np.packbits(is_there, bitorder="little").tobytes()
+    return message.SerializeToString()
+
+
+def _fill_array(array: rowids_pb2.EncodedU64Array, values: U64Array) -> None:
+    base = int(values.min())
+    offsets = values - np.uint64(base)
+    span = int(offsets.max())
+    if span < 1 << 16:
+        array.u16_array.base, array.u16_array.offsets = base, offsets.astype("<u2").tobytes()
+    elif span < 1 << 32:
+        array.u32_array.base, array.u32_array.offsets = base, offsets.astype("<u4").tobytes()
+    else:
+        array.u64_array.values = values.astype("<u8").tobytes()
+
+
 def count_row_ids(message: rowids_pb2.RowIdSequence) -> int:
     """How many ids a sequence lists, without expanding it. Raises `FormatError`."""
     return sum(_count(segment) for segment in message.segments)

@@ -1,0 +1,104 @@
+"""Rows that are written anew: new fragments hold them, and where they were they are deleted (spec: table, 2.8 and 6).
+
+    scan of the rows, with their addresses --batch by batch--> `NewFiles`
+                                    \\--> addresses, and stable row ids, of which 4 and 8 bytes a row are kept
+
+Rows keep their stable ids: those of the new fragments are the old ones, in the order in which the rows are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lance_io.dataset.changes.delete_rows import Offsets, deletion_of
+from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
+from lance_io.dataset.write.data_files import NewFiles
+from lance_io.dataset.write.schema_fit import check_mixture, check_version
+from lance_io.levels.arrays import values_of
+from lance_io.plans.streams import EachInPlan
+from lance_io.table.manifest.row_ids import encode_row_ids
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lance_io.dataset.changes.delete_rows import Deletion
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.format.version import FileVersion
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
+    from lance_io.table.manifest.fragment import Fragment
+    from lance_io.table.manifest.row_ids import U64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MovedRows:
+    """Rows in their new place.
+
+    deletion   what becomes of the fragments where they were
+    fragments  where they are now, of id 0, with the stable ids of the rows that have any
+    """
+
+    deletion: Deletion
+    fragments: tuple[Fragment, ...]
+
+    def uploads(self, state: DatasetState, files: NewFiles) -> list[Plan[Any]]:
+        """Plans that make both visible."""
+        return [files.publish(), *self.deletion.uploads(state)]
+
+
+def files_like(state: DatasetState, version: FileVersion | None) -> NewFiles:
+    """New data files with all columns of the table.
+
+    version  of the files, None for the table's
+    Raises `OperationError` for a version that cannot be beside the table's, `SchemaError` for one that cannot hold it.
+    """
+    of_table = state.manifest.data_version
+    if version is not None:
+        check_mixture(version, of_table)
+        check_version(state.schema, version)
+    return NewFiles(state.location, state.schema, version or of_table)
+
+
+def move_rows(state: DatasetState, rows: Stream, files: NewFiles) -> Plan[MovedRows]:
+    """Write rows of the open version into new files; nothing of the table is changed yet.
+
+    rows   record batches in the order of the table: the columns of `files`, then `_rowid` where the table has stable
+           row ids, then `_rowaddr`
+    files  removes what it has written, if this fails: see `NewFiles.roll_back`
+    """
+    moved = _Moved(files, has_ids=state.has_stable_row_ids)
+    yield EachInPlan(rows, moved.add)
+    yield from files.finish()
+    deletion = yield from deletion_of(state, moved.offsets.by_fragment())
+    return MovedRows(deletion, moved.fragments())
+
+
+class _Moved:
+    def __init__(self, files: NewFiles, *, has_ids: bool) -> None:
+        self.offsets = Offsets()
+        self._files = files
+        self._ids: list[U64Array] | None = [] if has_ids else None
+
+    def add(self, batch: pa.RecordBatch) -> Plan[None]:
+        """Write a batch, and remember where its rows were."""
+        self.offsets.add(batch)
+        system = [ROW_ADDRESS]
+        if self._ids is not None:
+            self._ids.append(values_of(batch.column(ROW_ID)).copy())
+            system.append(ROW_ID)
+        yield from self._files.add(batch.drop_columns(system))
+
+    def fragments(self) -> tuple[Fragment, ...]:
+        """The new fragments, each with its part of the ids."""
+        if self._ids is None or not self._files.fragments:
+            return tuple(self._files.fragments)
+        ids = np.concatenate(self._ids)
+        ends = np.cumsum([fragment.physical_rows for fragment in self._files.fragments])
+        parts = np.split(ids, ends[:-1])
+        return tuple(
+            replace(fragment, row_ids=encode_row_ids(part))
+            for fragment, part in zip(self._files.fragments, parts, strict=True)
+        )
