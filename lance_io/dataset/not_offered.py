@@ -71,8 +71,6 @@ class DatasetNotOffered:
     """Of `LanceDataset`."""
 
     add_bases = NotOffered(_CHANGE)
-    add_columns = NotOffered(_CHANGE)
-    alter_columns = NotOffered(_CHANGE)
     centroids = NotOffered(_INDEX)
     commit_existing_index_segments = NotOffered(_PARTS)
     create_branch = NotOffered("let pylance make the branch; `checkout_version((branch, None))` opens it here")
@@ -82,7 +80,6 @@ class DatasetNotOffered:
     deep_clone = NotOffered(_COPY)
     delta = NotOffered("filter by `_row_created_at_version` and `_row_last_updated_at_version`")
     describe_indices = NotOffered(_INDEX)
-    drop_columns = NotOffered("select the columns that are wanted, or " + _CHANGE)
     drop_index = NotOffered(_INDEX)
     from_pydantic_model = NotOffered("`write_dataset` takes a list of pydantic models")
     get_ivf_model = NotOffered(_INDEX)

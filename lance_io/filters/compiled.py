@@ -11,11 +11,13 @@ from lance_io.errors import BindError, EvaluationError, UsageError
 from lance_io.filters.binding.arguments import bind_cast
 from lance_io.filters.binding.binder import PSEUDO_COLUMNS, bind_filter
 from lance_io.filters.binding.expression_tree import (
+    And,
     Column,
     Function,
     IsNull,
     Literal,
     Not,
+    Or,
     cannot_fail,
     columns,
     describe,
@@ -110,12 +112,26 @@ def compile_filter(filter: pc.Expression | str, schema: pa.Schema) -> Predicate:
     return Predicate(bind_filter(from_arrow(filter), schema))
 
 
+def _may_be_null(expression: Expr) -> bool:
+    match expression:
+        case Literal(value):
+            return not value.is_valid
+        case IsNull():
+            return False
+        case Not(arg):
+            return _may_be_null(arg)
+        case And(args) | Or(args):
+            return any(map(_may_be_null, args))
+        case _:
+            return True
+
+
 class ComputedColumn:
     """A column that is computed from others, ready to run on record batches. Immutable; any thread may use it.
 
     expression  the bound tree
     type        of its values
-    nullable    False for a literal
+    nullable    whether a row may be null; False where that is seen without knowing the rows
     paths       the columns it reads, as for `Predicate`
     """
 
@@ -124,7 +140,7 @@ class ComputedColumn:
     def __init__(self, expression: Expr, found: pa.DataType) -> None:
         self.expression = expression
         self.type = found
-        self.nullable = not (isinstance(expression, Literal) and expression.value.is_valid)
+        self.nullable = _may_be_null(expression)
         self.paths = _paths(expression)
 
     def values(self, columns: Mapping[str, pa.Array], num_rows: int) -> pa.Array:

@@ -116,8 +116,23 @@ def _merge_struct(field: Field, arrays: list[pa.Array], paths: list[LeafPath], d
             children.append(_merge(child, [a for a, _ in below], [p for _, p in below], depth + 1))
         else:
             children.append(pa.nulls(len(first), child.arrow_type))
-    bitmap = validity(first)
-    return pa.Array.from_buffers(field.arrow_type, len(first), [bitmap], first.null_count, children=children)
+    bitmap, null_count = _any_valid(arrays)
+    return pa.Array.from_buffers(field.arrow_type, len(first), [bitmap], null_count, children=children)
+
+
+def _any_valid(arrays: list[pa.Array]) -> tuple[pa.Buffer | None, int]:
+    """Which rows are valid in one array at least, and how many are in none (-1: to be counted).
+
+    The leaves of a struct say the same, unless a member was added later: its file says anew which structs are there.
+    """
+    if not all(array.null_count for array in arrays):
+        return None, 0
+    bitmaps: list[Any] = [validity(array) for array in arrays]
+    if len(bitmaps) == 1:
+        return bitmaps[0], arrays[0].null_count
+    num_bytes = (len(arrays[0]) + 7) // 8
+    views = [np.frombuffer(bitmap, np.uint8, num_bytes) for bitmap in bitmaps]
+    return pa.py_buffer(np.bitwise_or.reduce(views)), -1
 
 
 def _merge_list(field: Field, kind: NodeKind, arrays: list[pa.Array], paths: list[LeafPath], depth: int) -> pa.Array:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lance_io.commit.cleanup import CleanupStats
     from lance_io.dataset.changes import change_plans as changes
     from lance_io.dataset.changes import drop_table as drops
+    from lance_io.dataset.changes import evolve_schema as evolution
     from lance_io.dataset.changes import remove_versions as cleanups
     from lance_io.dataset.changes import transaction_history as history
     from lance_io.dataset.changes import update_rows as updates_plans
@@ -40,6 +41,7 @@ else:
     cleanups = later_plans("lance_io.dataset.changes.remove_versions")
     history = later_plans("lance_io.dataset.changes.transaction_history")
     updates_plans = later_plans("lance_io.dataset.changes.update_rows")
+    evolution = later_plans("lance_io.dataset.changes.evolve_schema")
     drops = later("lance_io.dataset.changes.drop_table")
     writes = later("lance_io.dataset.write.run_write")
 
@@ -104,6 +106,43 @@ class DatasetChanges(SyncFace, DatasetProperties):
     def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `write_dataset`."""
         self._state = writes.write_table(data, self, mode=mode, **kwargs)
+
+    # -- columns ----------------------------------------------------------------------------------------------------
+
+    def add_columns(
+        self,
+        transforms: Any,
+        read_columns: list[str] | None = None,
+        reader_schema: Any = None,
+        batch_size: int | None = None,
+    ) -> None:
+        """Add columns: `pa.Field`s (one, a list, a schema) without values, or a dict of SQL expressions by name.
+
+        batch_size  rows that are computed at once
+
+        A struct that is there gets the members that it does not have. With values one data file is written for each
+        fragment, which holds the new columns only. `read_columns` and `reader_schema` are for functions and readers,
+        which are not offered yet. Raises `OSError` for a column that is there, `ValueError` for an expression that
+        does not fit the table.
+        """
+        self._change(evolution.add_columns(self._state, transforms, read_columns, reader_schema, batch_size))
+
+    def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
+        """Rename columns, allow or forbid nulls, cast them: `alter_columns({"path": "a.b", "name": "c"})`.
+
+        alterations  dicts of `path` and at least one of `name`, `nullable` and `data_type` (of pyarrow)
+
+        All paths are as they were before the call. A cast writes the column anew, one file for each fragment; all else
+        is a change of the schema. Raises `OSError` for a column that is not there, that has nulls and may no longer,
+        that has an index, and for a type that it cannot be cast to.
+        """
+        self._change(evolution.alter_columns(self._state, alterations))
+
+    def drop_columns(self, columns: list[str]) -> None:
+        """Take columns, or members of structs, out of the schema; `cleanup_old_versions` and pylance's compaction free
+        their space. Raises `ValueError` for a column that is not there, and for all columns.
+        """
+        self._change(evolution.drop_columns(self._state, columns))
 
     def restore(self) -> None:
         """Make this version the newest one again."""
@@ -269,6 +308,24 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         """Write rows to this table; keywords as for `AsyncDataset.write`."""
         await runtime.load_modules(writes.__name__)
         self._state = await writes.write_table_async(data, self, mode=mode, **kwargs)
+
+    async def add_columns(
+        self,
+        transforms: Any,
+        read_columns: list[str] | None = None,
+        reader_schema: Any = None,
+        batch_size: int | None = None,
+    ) -> None:
+        """Add columns; see `LanceDataset.add_columns`."""
+        await self._change(evolution.add_columns(self._state, transforms, read_columns, reader_schema, batch_size))
+
+    async def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
+        """Rename columns, allow or forbid nulls, cast them; see `LanceDataset.alter_columns`."""
+        await self._change(evolution.alter_columns(self._state, alterations))
+
+    async def drop_columns(self, columns: list[str]) -> None:
+        """Take columns out of the schema; see `LanceDataset.drop_columns`."""
+        await self._change(evolution.drop_columns(self._state, columns))
 
     async def restore(self) -> None:
         """Make this version the newest one again."""

@@ -178,6 +178,12 @@ class NewFiles:
                 )
         return schema
 
+    def end_file(self) -> Plan[None]:
+        """Complete a file before it is full; what follows goes into another one."""
+        yield from self.finish()
+        if self._file is not None:
+            yield from self._close()
+
     def publish(self) -> Plan[None]:
         """Make the last file visible."""
         if self._file is not None:

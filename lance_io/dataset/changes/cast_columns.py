@@ -1,0 +1,99 @@
+"""Columns of another type: which casts there are, and what they make of a column (`alter_columns`). Pure.
+
+from                                  to
+integers                              integers that hold every value
+floats                                floats; what is too large becomes infinite
+text, dictionaries of text            each other
+binaries                              each other
+dates of 32 bits, timestamps          dates, timestamps of any unit and zone
+decimals                              decimals of other precision and scale
+vectors of floats                     vectors of other floats of the same length, lists
+lists                                 lists with offsets of another width, or with other integers
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lance_io.filters.binding.casts import sql_cast
+from lance_io.levels.lists import items_of, with_items
+
+if TYPE_CHECKING:
+    from lance_io.format.schema import Field
+
+
+def can_cast(source: pa.DataType, to: pa.DataType) -> bool:
+    """Whether there is such a cast."""
+    if source == to:
+        return True
+    if pt.is_fixed_size_list(source):
+        items = pt.is_floating(source.value_type) and _is_any_list(to) and pt.is_floating(to.value_type)
+        return items and (not pt.is_fixed_size_list(to) or to.list_size == source.list_size)
+    if pt.is_list(source) or pt.is_large_list(source):
+        is_list = pt.is_list(to) or pt.is_large_list(to)
+        inner, wanted = source.value_type, to.value_type if is_list else None
+        return bool(is_list and (inner == wanted or (pt.is_integer(inner) and pt.is_integer(wanted))))
+    return any(is_from(source) and is_to(to) for is_from, is_to in _PAIRS)
+
+
+def _is_any_list(dtype: pa.DataType) -> bool:
+    return bool(pt.is_list(dtype) or pt.is_large_list(dtype) or pt.is_fixed_size_list(dtype))
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    values = dtype.value_type if pt.is_dictionary(dtype) else dtype
+    return bool(pt.is_string(values) or pt.is_large_string(values))
+
+
+def _is_bytes(dtype: pa.DataType) -> bool:
+    return bool(pt.is_binary(dtype) or pt.is_large_binary(dtype))
+
+
+def _is_day_or_moment(dtype: pa.DataType) -> bool:
+    return bool(pt.is_date(dtype) or pt.is_timestamp(dtype))
+
+
+_PAIRS: Any = (
+    (pt.is_integer, pt.is_integer),
+    (pt.is_floating, pt.is_floating),
+    (_is_text, _is_text),
+    (_is_bytes, _is_bytes),
+    (_is_day_or_moment, _is_day_or_moment),
+    (pt.is_timestamp, pt.is_time),
+    (pt.is_decimal128, pt.is_decimal128),
+)
+
+
+def cast_within(array: pa.Array, before: Field, after: Field) -> pa.Array:
+    """A column in which some fields were cast: those that have another id.
+
+    before, after  the same tree of fields, pruned to these
+    Raises `pa.ArrowInvalid` for a value that does not fit.
+    """
+    if before.id != after.id:
+        return cast_values(array, after.arrow_type)
+    members = list(zip(before.children, after.children, strict=True))
+    if pt.is_struct(array.type):
+        cast = [cast_within(array.field(i), *pair) for i, pair in enumerate(members)]
+        fields = [pa.field(child.name, one.type, child.nullable) for (_, child), one in zip(members, cast, strict=True)]
+        return pa.StructArray.from_arrays(cast, fields=fields, mask=array.is_null() if array.null_count else None)
+    items, offsets = items_of(array)
+    return with_items(array, offsets, cast_within(items, *members[0]))
+
+
+def cast_values(array: pa.Array, to: pa.DataType) -> pa.Array:
+    """Values as those of another type, which `can_cast` allows. Raises `pa.ArrowInvalid` for one that does not fit."""
+    source = array.type
+    if source == to:
+        return array
+    if pt.is_dictionary(source):
+        return cast_values(pc.cast(array, source.value_type), to)
+    if pt.is_dictionary(to):
+        return pc.cast(pc.dictionary_encode(pc.cast(array, to.value_type)), to)
+    if _is_any_list(source):
+        return pc.cast(array, to, safe=not pt.is_floating(source.value_type))
+    return sql_cast(array, to, lenient=False)

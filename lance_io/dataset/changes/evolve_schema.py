@@ -1,0 +1,243 @@
+"""`drop_columns`, `alter_columns` and `add_columns`: other columns for rows that stay where they are.
+
+drop, rename, nullability    a new schema, nothing is written
+columns without values       the same: what is in no file is null
+casts, columns with values   one new file for each fragment, with these columns only (`rewrite_columns.py`)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lance_io.dataset.changes.cast_columns import can_cast, cast_within
+from lance_io.dataset.changes.change_plans import change
+from lance_io.dataset.changes.rewrite_columns import column_files, without_dead_files, write_columns
+from lance_io.dataset.changes.schema_edits import (
+    add_fields,
+    alter_fields,
+    drop_fields,
+    parse_alterations,
+    replace_types,
+)
+from lance_io.dataset.scan.execute import projected_batches, scan_batches
+from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.version.column_lists import COMPILER, fields_along, project, project_taken
+from lance_io.dataset.version.index_entries import load_indices
+from lance_io.dataset.version.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
+from lance_io.dataset.write.schema_fit import check_version
+from lance_io.errors import BindError, EvaluationError, OperationError, SchemaError, UnsupportedError, UsageError
+from lance_io.format.schema import split_path
+from lance_io.format.version import V0_1
+from lance_io.plans.plan import Import, RollBackOnError
+from lance_io.plans.streams import Each
+from lance_io.table.transaction.field_ids import first_free_id
+from lance_io.table.transaction.operations import Merge, Project
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lance_io.dataset.changes.schema_edits import Alteration
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.format.schema import Field, Schema
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
+
+
+def drop_columns(state: DatasetState, columns: Sequence[str]) -> Plan[DatasetState]:
+    """Take columns, or members of structs, out of the schema; their values stay in the files until these go.
+
+    Raises `UsageError` for a column that is not there, and for all columns.
+    """
+    schema = drop_fields(state.schema, columns)
+    return (yield from change(state, Project(schema, preserves_nullability=True)))
+
+
+def alter_columns(state: DatasetState, alterations: Iterable[Any]) -> Plan[DatasetState]:
+    """Rename columns, allow or forbid nulls, cast them.
+
+    Raises `OperationError` for a column that is not there or has nulls that would be forbidden, and for a name that
+    cannot be; `UsageError` and `TypeError` for what is no alteration.
+    """
+    asked = parse_alterations(state.schema, alterations)
+    schema = alter_fields(state.schema, asked)
+    stricter = [one for one in asked if one.forbids_nulls]
+    for one in stricter:
+        yield from _check_nulls(state, one)
+    casts = [one for one in asked if one.is_cast]
+    if casts:
+        if stricter:
+            raise OperationError(f'Column "{stricter[0].path}": apply the cast first, then forbid nulls')
+        return (yield from _cast_columns(state, schema, casts))
+    return (yield from change(state, Project(schema, preserves_nullability=not stricter)))
+
+
+def _cast_columns(state: DatasetState, renamed: Schema, casts: Sequence[Alteration]) -> Plan[DatasetState]:
+    """Write columns as another type, under ids of their own; the old values stay in their files.
+
+    renamed  the schema with whatever else is altered
+    """
+    if state.manifest.data_version == V0_1:
+        raise UnsupportedError("columns of tables of file version 0.1 are not cast by this release")
+    for one in casts:
+        if not can_cast(one.field.arrow_type, one.data_type):
+            raise OperationError(
+                f"Cannot cast column `{one.path}` from type {one.field.arrow_type} to type {one.data_type}"
+            )
+    yield from _check_not_indexed(state, casts)
+    schema, replaced = replace_types(renamed, casts, first_free_id(state.manifest.message))
+    before = state.schema.prune([one.field.id for one in casts])
+    after = schema.prune(replaced)
+    files = column_files(state, after)
+    found = project_taken(state.schema, [*(_quoted(fields_along_path(state, one)) for one in casts), ROW_ADDRESS])
+    read = {field.name: field for field in before.fields}
+
+    def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [
+            cast_within(batch.column(old.name), old, new)
+            for old, new in zip((read[one.name] for one in before.fields), after.fields, strict=True)
+        ]
+        names = [field.name for field in after.fields]
+        return pa.RecordBatch.from_arrays([*arrays, batch.column(ROW_ADDRESS)], [*names, ROW_ADDRESS])
+
+    def values_of(fragment_id: int) -> Stream:
+        return projected_batches(state, scan_options(fragments=(fragment_id,)), found)
+
+    def write() -> Plan[DatasetState]:
+        try:
+            fragments = yield from write_columns(state, files, values_of, then=cast)
+        except (pa.ArrowInvalid, SchemaError) as error:
+            raise OperationError(f"a value cannot be cast: {error}", path=state.location.uri) from error
+        kept = tuple(without_dead_files(fragment, schema) for fragment in fragments)
+        operation = Merge(kept, schema, preserves_nullability=True)
+        return (yield from change(state, operation, alongside=[files.publish()]))
+
+    after_cast: DatasetState = yield RollBackOnError(write(), files.roll_back)
+    return after_cast
+
+
+def _check_not_indexed(state: DatasetState, casts: Sequence[Alteration]) -> Plan[None]:
+    for index in (yield from load_indices(state)):
+        for one in casts:
+            if one.field.id in index.fields:
+                raise OperationError(
+                    f"Column `{one.path}` has the index {index.name}. Drop the index(es) with drop_index() before "
+                    "altering the column"
+                )
+
+
+def fields_along_path(state: DatasetState, one: Alteration) -> list[Field]:
+    """The fields down to the one that is altered."""
+    return fields_along(state.schema, tuple(split_path(one.path)), through_lists=True)
+
+
+def _check_nulls(state: DatasetState, one: Alteration) -> Plan[None]:
+    steps = fields_along_path(state, one)
+    if any(step.logical_type != "struct" for step in steps[:-1]):
+        raise UnsupportedError(f'Column "{one.path}": whether items of lists are null is not looked into')
+    options = scan_options(columns=[], filter=f"{_quoted(steps)} is null", limit=1, with_row_address=True)
+    found: list[int] = []
+    schema = project(state.schema, [], with_row_address=True).arrow_schema
+    yield Each(scan_batches(state, options, schema), lambda batch: found.append(batch.num_rows))
+    if sum(found):
+        raise OperationError(f'Column "{one.path}" contains NULL values and cannot be made non-nullable')
+
+
+def _quoted(steps: Sequence[Any]) -> str:
+    return ".".join("`" + step.name.replace("`", "``") + "`" for step in steps)
+
+
+def add_columns(
+    state: DatasetState, transforms: Any, read_columns: Any, reader_schema: Any, batch_size: int | None
+) -> Plan[DatasetState]:
+    """Add columns: `pa.Field`s, a list of them or a schema, without values; a dict of SQL expressions, with these.
+
+    Raises `TypeError` for anything else, `UnsupportedError` for functions and readers, which are not offered.
+    """
+    if isinstance(transforms, pa.Field):
+        transforms = [transforms]
+    if isinstance(transforms, list) and not transforms:
+        raise UsageError("add_columns was given no column: expected fields, a schema or a dict of SQL expressions")
+    if isinstance(transforms, list) and all(isinstance(one, pa.Field) for one in transforms):
+        transforms = pa.schema(transforms)
+    if isinstance(transforms, pa.Schema):
+        return (yield from add_empty_columns(state, transforms))
+    if isinstance(transforms, dict):
+        return (yield from add_computed_columns(state, transforms, batch_size))
+    if transforms is None or isinstance(transforms, (str, bytes, int, float)):
+        raise TypeError(f"transforms must be fields or a dict of SQL expressions, found {type(transforms)}")
+    raise UnsupportedError(
+        "add_columns with a function or a reader is not offered by this release: give fields or SQL expressions, or "
+        "let pylance make this change, then `checkout_latest()`"
+    )
+
+
+def add_computed_columns(state: DatasetState, columns: Mapping[str, str], batch_size: int | None) -> Plan[DatasetState]:
+    """Add columns that SQL expressions give.
+
+    columns     expressions by the name of the new column; they do not see each other
+    batch_size  rows of a batch
+    Raises `BindError` for an expression that does not fit, `OperationError` for a column that is there and for an
+    expression that cannot be computed for a row, `TypeError` for what is no text.
+    """
+    yield Import(COMPILER)
+    version = state.manifest.data_version
+    if version == V0_1:
+        raise UnsupportedError("columns with values are not added to tables of file version 0.1 by this release")
+    if not columns:
+        return (
+            yield from change(state, Merge(tuple(state.manifest.fragments), state.schema, preserves_nullability=True))
+        )
+    outputs = project(state.schema, dict(columns)).outputs
+    for output in outputs:
+        for path in output.sources:
+            if path[0] in SYSTEM_COLUMNS:
+                raise BindError(f"No field named {path[0]}. Valid fields are {', '.join(state.schema.names)}.")
+    fields = pa.schema([output.field.remove_metadata() for output in outputs])
+    schema, added = _with_fields(state, fields)
+    files = column_files(state, schema.prune(added))
+    found = project(state.schema, dict(columns), with_row_address=True)
+
+    def values_of(fragment_id: int) -> Stream:
+        options = scan_options(fragments=(fragment_id,), batch_size=batch_size)
+        return projected_batches(state, options, found)
+
+    def write() -> Plan[DatasetState]:
+        try:
+            changed = yield from write_columns(state, files, values_of)
+        except (EvaluationError, SchemaError) as error:
+            raise OperationError(error.message, path=state.location.uri) from error
+        keeps = all(field.nullable for field in fields)
+        operation = Merge(changed, schema, preserves_nullability=keeps)
+        return (yield from change(state, operation, alongside=[files.publish()]))
+
+    after: DatasetState = yield RollBackOnError(write(), files.roll_back)
+    return after
+
+
+def _with_fields(state: DatasetState, given: pa.Schema) -> tuple[Schema, frozenset[int]]:
+    """The table's schema with new columns, and the ids of these. Raises `OperationError`."""
+    version = state.manifest.data_version
+    try:
+        schema, added = add_fields(state.schema, given, version, first_free_id(state.manifest.message))
+        check_version(schema, version)
+    except SchemaError as error:
+        raise OperationError(error.message) from error
+    return schema, added
+
+
+def add_empty_columns(state: DatasetState, given: pa.Schema) -> Plan[DatasetState]:
+    """Add columns that are null in all rows; nothing is written.
+
+    Raises `OperationError` for a column that is there, that has no nulls, or that cannot be called so.
+    """
+    version = state.manifest.data_version
+    if version == V0_1:
+        raise OperationError("Cannot add all-null columns to legacy dataset version.")
+    for field in given:
+        if not field.nullable:
+            raise OperationError(f"All-null columns must be nullable, but field '{field.name}' is not.")
+    schema, _ = _with_fields(state, given)
+    fragments = tuple(state.manifest.fragments)
+    return (yield from change(state, Merge(fragments, schema, preserves_nullability=True)))

@@ -1,0 +1,114 @@
+"""Columns that are written anew: one more data file for each fragment, with these columns only (spec: table, 7).
+
+    scan of one fragment, with row addresses --batch by batch--> values of the new columns
+        --spread over the fragment's positions--> one data file of as many rows as the fragment has
+
+Rows that are deleted keep their positions: they get the value of the row before them (the first one that is there, at
+the start), so that a column without nulls has none there either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.dataset.version.system_columns import ROW_ADDRESS
+from lance_io.dataset.write.data_files import FileLimits, NewFiles
+from lance_io.errors import OperationError
+from lance_io.format.schema import LINEAGE_NAMES
+from lance_io.levels.arrays import values_of
+from lance_io.plans.cpu_requests import Compute
+from lance_io.plans.streams import EachInPlan
+from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.format.schema import Schema
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
+    from lance_io.table.manifest.fragment import Fragment
+
+_FILL_ROWS: Final = 1 << 13  # of deleted rows that are written at once
+
+
+def column_files(state: DatasetState, schema: Schema) -> NewFiles:
+    """Data files that end only where a fragment does. schema: of the new columns, with their ids."""
+    limits = FileLimits(rows=FRAGMENT_ROWS_MAX, num_bytes=1 << 62)
+    return NewFiles(state.location, schema, state.manifest.data_version, limits)
+
+
+def write_columns(
+    state: DatasetState,
+    files: NewFiles,
+    values_of_fragment: Callable[[int], Stream],
+    then: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+) -> Plan[tuple[Fragment, ...]]:
+    """Write new columns for all rows; gives the fragments of the table with one more file each.
+
+    files               of the new columns; removes what it has written, if this fails
+    values_of_fragment  by id, record batches of the fragment's rows in their order: the new columns and `_rowaddr`
+    then                what makes the new columns of a batch, where that is not done yet
+    Raises `OperationError` for a fragment of which no row is given.
+    """
+    changed = []
+    for place, fragment in enumerate(state.manifest.fragments):
+        spread = _Spread(files, int(state.physical_rows[place]), then)
+        yield EachInPlan(values_of_fragment(fragment.id), spread.add)
+        yield from spread.finish(fragment.id)
+        yield from files.end_file()
+        changed.append(replace(fragment, files=(*fragment.files, files.fragments[-1].files[0])))
+    return tuple(changed)
+
+
+def without_dead_files(fragment: Fragment, schema: Schema) -> Fragment:
+    """A fragment without the files of which no column is in a schema any more, nor says who its rows are."""
+    known = {field.id for field in schema.walk()} | LINEAGE_NAMES.keys()
+    return replace(fragment, files=tuple(file for file in fragment.files if not known.isdisjoint(file.fields)))
+
+
+class _Spread:
+    """The rows of one fragment, written with all its positions."""
+
+    def __init__(self, files: NewFiles, num_rows: int, then: Callable[[pa.RecordBatch], pa.RecordBatch] | None) -> None:
+        self._files = files
+        self._then = then
+        self._num_rows = num_rows
+        self._end = 0  # positions that are written
+        self._last: pa.RecordBatch | None = None  # the last row
+
+    def add(self, batch: pa.RecordBatch) -> Plan[None]:
+        """Write some rows, and the positions between the last ones and the last of these."""
+        if not batch.num_rows:
+            return
+        if self._then is not None:
+            given = batch
+            batch = yield Compute(partial(self._then, given), lambda: given.nbytes)
+        offsets = (values_of(batch.column(ROW_ADDRESS)) & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+        values = batch.drop_columns([ROW_ADDRESS])
+        first, last = int(offsets[0]), int(offsets[-1])
+        yield from self._fill(values if self._last is None else self._last, first - self._end)
+        if last - first + 1 != len(offsets):
+            positions = np.arange(first, last + 1)
+            values = values.take(pa.array(np.searchsorted(offsets, positions, side="right") - 1))
+        yield from self._files.add(values)
+        self._end = last + 1
+        self._last = values.slice(values.num_rows - 1)
+
+    def finish(self, fragment_id: int) -> Plan[None]:
+        """Write the positions behind the last row."""
+        if self._last is None:
+            raise OperationError(f"fragment {fragment_id} has no row that a new column could have a value for")
+        yield from self._fill(self._last, self._num_rows - self._end)
+
+    def _fill(self, row: pa.RecordBatch, num_rows: int) -> Plan[None]:
+        """The first row of a batch, as often as this."""
+        while num_rows > 0:
+            part = min(num_rows, _FILL_ROWS)
+            yield from self._files.add(row.take(pa.array(np.zeros(part, dtype=np.int64))))
+            num_rows -= part
