@@ -24,8 +24,18 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.registry import _registry
 
 import lance_io
-from lance_io.errors import CommitUnknownError, LanceError, NotFound, StoreError, UnsupportedError, UsageError
+from lance_io.errors import (
+    AccessDenied,
+    AlreadyExists,
+    CommitUnknownError,
+    LanceError,
+    NotFound,
+    StoreError,
+    UnsupportedError,
+    UsageError,
+)
 from lance_io.io.stats import io_stats
+from lance_io.store.failures import OutcomeUnknown, Throttled, Transient
 from lance_io.store.filesystem import calls
 from lance_io.store.filesystem.filesystem_store import TEMPORARY_PREFIX
 from lance_io.store.filesystem.fsspec_calls import twin_of
@@ -433,6 +443,28 @@ def test_no_credential_is_shown(bucket: BucketFileSystem) -> None:
     asyncio.run(reads())
     for text in shown:
         assert SECRET not in text and "pw9999" not in text and "99aa" not in text
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(404, NotFound), (403, AccessDenied), (412, AlreadyExists), (503, OutcomeUnknown), (500, OutcomeUnknown)],
+)
+def test_the_status_of_an_answer_counts(status: int, kind: type[LanceError], bucket: BucketFileSystem) -> None:
+    class ClientError(Exception):
+        """As libraries of services have them."""
+
+    async def refuse(operation: str, path: str) -> None:
+        error = ClientError("the text says nothing")
+        error.status_code = status  # type: ignore[attr-defined]
+        raise error
+
+    BucketFileSystem.hook = refuse
+    store = open_filesystem(bucket, VOUCHED)
+    with pytest.raises(kind):
+        asyncio.run(store.put("b/object", b"", if_absent=True))
+    if status >= 500:
+        with pytest.raises(Throttled if status == 503 else Transient):
+            asyncio.run(store.put("b/object", b""))
 
 
 def test_what_counts_as_a_secret() -> None:

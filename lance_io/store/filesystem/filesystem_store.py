@@ -25,7 +25,7 @@ from lance_io.runtime import to_the_end
 from lance_io.store.api import ALL, Capabilities, ObjectMeta
 from lance_io.store.bounds import check_range
 from lance_io.store.counters import StoreStats
-from lance_io.store.failures import LongBody, OutcomeUnknown, StoreFailure, Transient
+from lance_io.store.failures import LongBody, OutcomeUnknown, StoreFailure, Throttled, Transient
 from lance_io.store.filesystem.calls import in_thread, redact
 from lance_io.store.forking import survive_fork
 from lance_io.store.upload import PartUpload
@@ -43,6 +43,7 @@ CANNOT_CREATE: Final = (
     "cannot promise that only one of two writers creates a file, so they could overwrite each other's versions; pass a "
     "commit_lock that all writers of the table take"
 )
+_REFUSALS: Final = frozenset({"PermissionError", "PermissionDeniedError", "UnauthenticatedError"})
 _COPY_BYTES: Final = 4 * MIB
 
 
@@ -68,12 +69,12 @@ class FilesystemStore:
             temporary_prefix=TEMPORARY_PREFIX if traits.renames else None,
             create_refusal=CANNOT_CREATE,
         )
-        self.start_over()
+        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         survive_fork(self)
 
     def start_over(self) -> None:
         """Forget loops and connections (after a fork): they are the parent's."""
-        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._gates = WeakKeyDictionary()
         self.calls.start_over()
 
     def __repr__(self) -> str:
@@ -292,23 +293,34 @@ class FilesystemStore:
     def _failure(self, error: Exception, operation: Operation, key: str, *, decides: bool) -> LanceError:
         """Our error for one of the filesystem's."""
         names = {kind.__name__ for kind in type(error).__mro__}
+        status = _status(error)
         told = f"{type(error).__name__}: {redact(str(error), self.calls.secrets)}".removesuffix(": ")
         text = f"{told} ({self.identity})"
-        if names & {"FileNotFoundError", "NotFoundError", "IsADirectoryError"}:
+        if names & {"FileNotFoundError", "NotFoundError", "IsADirectoryError"} or status == 404:
             return NotFound(f"there is no such object ({self.identity})", path=key)
-        if names & {"FileExistsError", "AlreadyExistsError"}:
+        if names & {"FileExistsError", "AlreadyExistsError"} or (decides and status == 412):
             return AlreadyExists(f"an object of this key is there already ({self.identity})", path=key)
-        if names & {"PermissionError", "PermissionDeniedError", "UnauthenticatedError"}:
+        if names & _REFUSALS or status in (401, 403) or "ACCESS_DENIED" in told:
             return AccessDenied(f"access was refused: {text}", path=key)
         if isinstance(error, ModuleNotFoundError):
             return UnsupportedError(f"a package is missing: {text}", path=key)
         if isinstance(error, NotImplementedError) or "NotSupportedError" in names:
             return UnsupportedError(f"this filesystem cannot do this ({operation}): {text}", path=key)
+        known: dict[str, Any] = {"path": key, "operation": operation, "status": status}
         if decides:
-            return OutcomeUnknown(f"no certain answer: {text}", path=key, operation=operation)
+            return OutcomeUnknown(f"no certain answer: {text}", **known)
         if isinstance(error, (TypeError, ValueError, AttributeError, KeyError)):
-            return StoreFailure(text, path=key, operation=operation)
-        return Transient(text, path=key, operation=operation)
+            return StoreFailure(text, **known)
+        return Throttled(text, **known) if status in (429, 503) else Transient(text, **known)
+
+
+def _status(error: Exception) -> int | None:
+    """The HTTP status that an error of a client library carries."""
+    for name in ("status", "status_code", "code"):
+        value = getattr(error, name, None)
+        if str(value).isdecimal():
+            return int(str(value))
+    return None
 
 
 class SpooledParts:

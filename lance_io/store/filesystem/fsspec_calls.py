@@ -63,7 +63,8 @@ class FsspecCalls:
         self._known = protocols(kind)
         self._is_async = getattr(kind, "async_impl", False) is True
         self._strip: Callable[[str], str] | None = kind._strip_protocol  # type: ignore[attr-defined]
-        self.start_over()
+        self._twins: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Any]] = WeakKeyDictionary()
+        self._is_inherited = False
 
     @classmethod
     def of_filesystem(cls, fs: Any, *, exclusive_create: bool = False) -> FsspecCalls:
@@ -99,10 +100,9 @@ class FsspecCalls:
 
     def start_over(self) -> None:
         """Twins belong to the loops that made them."""
-        self._is_inherited = hasattr(self, "_twins")
-        if self._is_inherited:
-            never_finalize(dict(self._twins))
-        self._twins: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Any]] = WeakKeyDictionary()
+        never_finalize(dict(self._twins))
+        self._twins = WeakKeyDictionary()
+        self._is_inherited = True
 
     async def _filesystem(self) -> Any:
         """The filesystem for the running loop, made once."""
