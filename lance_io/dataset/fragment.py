@@ -203,6 +203,7 @@ class SyncFragment(_Fragment, SyncFace):
         namespace_client: Any = None,
         table_id: list[str] | None = None,
         session: Any = None,
+        filesystem: Any = None,
     ) -> FragmentMetadata:
         """Write rows as one fragment that no version refers to yet; keywords as for `write_fragments`.
 
@@ -221,6 +222,7 @@ class SyncFragment(_Fragment, SyncFace):
             namespace_client=namespace_client,
             table_id=table_id,
             session=session,
+            filesystem=filesystem,
         )
 
     @staticmethod

@@ -35,7 +35,7 @@ from lance_io.dataset.scan.scan_statistics import IoMeter
 from lance_io.dataset.version.open_version import check_out, latest_of, open_options, open_steps
 from lance_io.errors import UsageError
 from lance_io.store.api import offers_sync_reads
-from lance_io.store.url import load_client
+from lance_io.store.url import load_client, uri_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -408,6 +408,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         namespace_client_managed_versioning: bool = False,
         base_store_params: Any = None,
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
+        filesystem: Any = None,
     ) -> LanceDataset:
         """Commit an operation that was prepared somewhere; gives the version that it makes.
 
@@ -418,6 +419,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         detached      make a version outside of the sequence, which only its number finds
         max_retries   attempts at most; 0 with an `Overwrite`: `read_version` must still be the newest
         commit_timeout  no further attempt after this time
+        filesystem    of fsspec or pyarrow, or a store of obstore's, on which `base_uri` is a path
 
         Raises `CommitConflictError` for changes of other writers that do not go together with it, `OSError` when
         there is no table and the operation is no `Overwrite`, and for one that does not fit the table or its files.
@@ -435,6 +437,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         max_retries: int = 20,
         base_store_params: Any = None,
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
+        filesystem: Any = None,
     ) -> dict[str, Any]:
         """Commit several appends as one; gives `{"dataset": ..., "merged": ...}`."""
         given = commits.batch_commit(locals())
@@ -786,6 +789,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
         max_retries: int = 20,
         base_store_params: Any = None,
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
+        filesystem: Any = None,
     ) -> dict[str, Any]:
         """Commit several appends as one; see `LanceDataset.commit_batch`."""
         given = locals()
@@ -804,6 +808,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
 
 async def _open(uri: str | PathLike[str], version: Ref, timeout: Timeout, options: dict[str, Any]) -> AsyncDataset:
     await runtime.load_modules("lance_io.commit.table_location", scheduler.__name__, *_USED_BY_FUNCTIONS)
+    uri = uri_on(options.pop("filesystem", None), uri)
     await load_client(uri)
     checked = open_options(uri, version, **options)
     meter = IoMeter(checked.location.store)

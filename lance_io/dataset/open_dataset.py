@@ -35,6 +35,7 @@ def dataset(
     table_id: list[str] | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
     timeout: float | timedelta | None = None,
+    filesystem: Any = None,
 ) -> LanceDataset:
     """Open a table.
 
@@ -55,12 +56,16 @@ def dataset(
     index_cache_size, index_cache_size_bytes  accepted; they matter to indices
     timeout               seconds, or a `timedelta`, that opening may take; then `DeadlineExceeded`. For opening only
 
+    filesystem            of fsspec or pyarrow, or a store of obstore's: `uri` is a path on it, and what it takes to
+                          reach it is part of it
+
     Raises `ValueError` for a table, version or tag that is not there, and for an unknown scheme.
     """
     from lance_io.dataset.lance_dataset import dataset_class
+    from lance_io.store.url import uri_on
 
     return dataset_class()(
-        _uri(uri, namespace_client, table_id),
+        uri_on(filesystem, _uri(uri, namespace_client, table_id)),
         version,
         asof=asof,
         block_size=block_size,

@@ -12,7 +12,7 @@ from lance_io.file.write.writers import LanceFileWriter
 from lance_io.limits import MIB
 from lance_io.runtime import run
 from lance_io.store.api import ALL, DIRECTLY_BELOW
-from lance_io.store.url import open_store
+from lance_io.store.url import open_store, uri_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,18 +38,26 @@ class LanceFileSession:
 
     base_path        path or URI
     storage_options  options of the store, as for `lance_io.dataset`
+    filesystem       of fsspec or pyarrow, or a store of obstore's, on which `base_path` is a path
 
     Paths are relative to `base_path` and stay below it: `..` is refused.
     """
 
-    def __init__(self, base_path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        base_path: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        filesystem: Any = None,
+    ) -> None:
         self._base = os.fspath(base_path).rstrip("/")
         self._options = storage_options
-        self._location = open_store(base_path, storage_options)
+        self._filesystem = filesystem
+        self._location = open_store(uri_on(filesystem, base_path), storage_options)
 
     def open_reader(self, path: str, columns: list[str] | None = None) -> LanceFileReader:
         """Read a file."""
-        return LanceFileReader(self._uri(path), self._options, columns)
+        return LanceFileReader(self._uri(path), self._options, columns, filesystem=self._filesystem)
 
     def open_writer(
         self,
@@ -70,6 +78,7 @@ class LanceFileSession:
             storage_options=self._options,
             max_page_bytes=max_page_bytes,
             keep_original_array=keep_original_array,
+            filesystem=self._filesystem,
         )
 
     def contains(self, path: str) -> bool:

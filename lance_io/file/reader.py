@@ -11,7 +11,7 @@ import operator
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.runtime import iterate, run, stream, wrap
 from lance_io.spans import Ranges
 from lance_io.store.api import SyncReads
-from lance_io.store.url import load_client, open_store
+from lance_io.store.url import load_client, open_store, uri_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -187,6 +187,7 @@ class LanceFileReader:
     path             path or URI
     storage_options  options of the store, as for `lance_io.dataset`
     columns          names of the columns to read, None for all
+    filesystem       of fsspec or pyarrow, or a store of obstore's, on which `path` is one
 
     Blobs that lie in the file (the first kind, `lance-encoding:blob`) are read as bytes, others as descriptions.
 
@@ -199,8 +200,11 @@ class LanceFileReader:
         path: str | os.PathLike[str],
         storage_options: Mapping[str, str] | None = None,
         columns: list[str] | None = None,
+        *,
+        filesystem: Any = None,
     ) -> None:
-        context, ref = _context(Path(path) if isinstance(path, os.PathLike) else path, storage_options)
+        given = uri_on(filesystem, Path(path) if isinstance(path, os.PathLike) else path)
+        context, ref = _context(given, storage_options)
         self._is_sync = isinstance(context.store, SyncReads)
         self._context = context
         self._key = ref.key
@@ -282,8 +286,10 @@ class AsyncFileReader:
         path: str | os.PathLike[str],
         storage_options: Mapping[str, str] | None = None,
         columns: list[str] | None = None,
+        *,
+        filesystem: Any = None,
     ) -> None:
-        self._given = path, storage_options
+        self._given = uri_on(filesystem, path), storage_options
         self._columns = columns
         self._access: FileAccess | None = None
 

@@ -244,6 +244,7 @@ class Capabilities:
     equal_parts_required  all parts of a multipart upload but the last must have one size
     temporary_prefix      how the names of objects in the making begin, beside which they appear. Listings leave them
                           out unless the prefix asks for such names: who makes them may be gone
+    create_refusal       what is to be said of the store where nobody keeps that promise
     """
 
     conditional_create: bool = True
@@ -254,6 +255,10 @@ class Capabilities:
     described_list: bool = True
     equal_parts_required: bool = False
     temporary_prefix: str | None = None
+    create_refusal: str = (
+        "does not honour 'If-None-Match: *' on PUT, so two writers at once could overwrite each other's versions; pass "
+        "a commit_lock, or use an external manifest store (s3+ddb://)"
+    )
 
 
 class PartWriter(Protocol):
@@ -593,6 +598,14 @@ class HoldsFolders(Protocol):
         """The same on the running loop."""
 
 
+@runtime_checkable
+class HasOwnPaths(Protocol):
+    """A store whose URIs are not those of a scheme that everybody knows."""
+
+    def key_of(self, uri: str) -> str:
+        """The key that a URI or path names in it. Raises `UsageError` for those of other stores."""
+
+
 def offers_sync_writes(store: object) -> TypeGuard[SyncWrites]:
     """Whether a store can be written to, and read from, without a loop."""
     return _offers(type(store), SyncWrites) and _offers(type(store), SyncReads)
@@ -600,6 +613,7 @@ def offers_sync_writes(store: object) -> TypeGuard[SyncWrites]:
 
 __all__ = [
     # the protocol
+    "HasOwnPaths",
     "ObjectReads",
     "ObjectStore",
     "PartWriter",

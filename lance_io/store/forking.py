@@ -7,8 +7,9 @@ closed there, because closing a TLS socket or a client in the child would speak 
 from __future__ import annotations
 
 import os
+import sys
 import weakref
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class ForkAware(Protocol):
@@ -26,7 +27,17 @@ def survive_fork(thing: ForkAware) -> None:
     _registered.add(thing)
 
 
+_RUNTIMES: Final = ("obstore",)  # packages whose threads do not survive a fork
+_inherited: set[str] = set()
+
+
+def loaded_before_fork(package: str) -> bool:
+    """Whether a package of `_RUNTIMES` had been imported by a process that this one was forked from."""
+    return package in _inherited
+
+
 def _in_child() -> None:
+    _inherited.update(name for name in _RUNTIMES if name in sys.modules)
     for thing in list(_registered):
         thing.start_over()
 

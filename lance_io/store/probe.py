@@ -58,10 +58,7 @@ class ConditionalProbe:
             kept = await self._try() if known is None else known
             _kept[self._store.identity] = kept
         if not kept:
-            raise UnsupportedError(
-                f"{self._store.identity} does not honour 'If-None-Match: *' on PUT, so two writers at once could "
-                "overwrite each other's versions; pass a commit_lock, or use an external manifest store (s3+ddb://)"
-            )
+            raise UnsupportedError(f"{self._store.identity} {able.create_refusal}")
 
     async def _try(self) -> bool:
         key = f"{self._folder}/{PROBE_PREFIX}{uuid.uuid4().hex}"

@@ -5,6 +5,8 @@
     memory://                             a store of its own for every call
     shared-memory://name/path             the store of that name in this process
     s3://bucket/path                      `lance_io[s3]`
+    others                                what fsspec knows, `lance_io[fsspec]`
+    a `FilesystemUri`                     a place on a filesystem that somebody has made
 
 `file://` and `s3://` are URLs: `%20` is a space, `.` and `..` are resolved, and `?` or `#` ends them, as in pylance.
 Client libraries are imported only when their scheme is opened.
@@ -20,7 +22,7 @@ from urllib.parse import unquote
 
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.records import dataclass
-from lance_io.runtime import load_modules
+from lance_io.runtime import in_thread, load_modules
 from lance_io.store.api import LOCAL, MEMORY
 from lance_io.store.storage_options import durability, normalize, planning
 
@@ -33,17 +35,53 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
-_NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "hf", "oss", "cos", "tos"})
+_NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "oss"})
 _CLIENTS = {  # what a scheme's store imports
     **dict.fromkeys(("file", "file-object-store"), ("lance_io.store.local.disk",)),
     **dict.fromkeys(("memory", "shared-memory"), ("lance_io.store.memory",)),
     "s3": ("lance_io.store.s3.bucket", "lance_io.store.http.gets"),
     "s3+ddb": ("lance_io.store.s3.bucket", "aiobotocore.session"),
 }
+_OTHERS = ("lance_io.store.filesystem.place", "fsspec.core", "lance_io.store.filesystem.fsspec_calls")
 _TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # what a URL loses wherever it stands
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _DOT = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
 _shared: dict[str, MemoryStore] = {}
+
+
+class FilesystemUri(str):
+    """A path or URI on a filesystem that somebody has made.
+
+    filesystem  of fsspec, pyarrow or obstore
+    """
+
+    __slots__ = ("filesystem",)
+    filesystem: Any
+
+    def __new__(cls, uri: str, filesystem: Any) -> FilesystemUri:
+        made = super().__new__(cls, uri)
+        made.filesystem = filesystem
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FilesystemUri, (str(self), self.filesystem)
+
+
+def uri_on(filesystem: Any, uri: Any) -> Any:
+    """A URI on a filesystem; as it is where none was given, or where it is none. Raises `UsageError` for no URI."""
+    if filesystem is None:
+        return uri
+    if not isinstance(uri, (str, os.PathLike)):
+        raise UsageError("filesystem: an open dataset has its own; give the path of the table")
+    return FilesystemUri(uri_text(uri), filesystem)
+
+
+def uri_of(location: Location) -> str:
+    """What opens a location again, in this process or another one."""
+    filesystem = getattr(getattr(location.store, "calls", None), "given", None)
+    if filesystem is None or isinstance(filesystem, tuple):  # a URL, which opens it by itself
+        return location.uri
+    return FilesystemUri(location.uri, filesystem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +113,12 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     this release does not open, `ModuleNotFoundError` if the scheme's client library is missing.
     """
     text = uri_text(uri)
+    if isinstance(uri, FilesystemUri):
+        from lance_io.store.filesystem.place import open_filesystem
+
+        opened = open_filesystem(uri.filesystem, storage_options)
+        key = opened.key_of(text)
+        return Location(opened, key, key)
     options = normalize(storage_options)
     if _SHORT_FILE.match(text):
         text = _long_file(text)
@@ -104,7 +148,21 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
         return Location(open_s3(bucket, options), path, f"s3://{_without_end(rest)}".rstrip("/"))
     if scheme in _NOT_YET:
         raise UnsupportedError(f"{text}: this release opens local paths and s3://, not {scheme}://")
-    raise UsageError(f"No object store provider found for scheme: '{scheme}' in {text!r}")
+    from lance_io.store.filesystem.place import open_fsspec_url
+
+    found = open_fsspec_url(text, storage_options)
+    if found is not None:
+        return Location(*found, text.rstrip("/"))
+    raise UsageError(
+        f"No object store provider found for scheme: '{scheme}' in {text!r}; what fsspec knows takes "
+        "pip install 'lance_io[fsspec]'"
+    )
+
+
+def is_opened_by_fsspec(uri: str) -> bool:
+    """Whether a URI is of a scheme that this package has no store of its own for."""
+    match = _SCHEME.match(uri)
+    return match is not None and match[1].lower() not in _CLIENTS and match[1].lower() not in _NOT_YET
 
 
 async def load_client(uri: Any) -> None:
@@ -113,9 +171,15 @@ async def load_client(uri: Any) -> None:
     Does nothing for what is no URI, and where the library is missing: `open_store` says so.
     """
     match = _SCHEME.match(os.fspath(uri)) if isinstance(uri, (str, os.PathLike)) else None
-    modules = _CLIENTS.get(match[1].lower() if match else "file", ())
+    if isinstance(uri, FilesystemUri):
+        return
+    scheme = match[1].lower() if match else "file"
     with suppress(ModuleNotFoundError):
-        await load_modules(*modules)
+        await load_modules(*_CLIENTS.get(scheme, _OTHERS))
+        if scheme not in _CLIENTS:
+            from lance_io.store.filesystem.place import load_protocol
+
+            await in_thread(load_protocol, scheme)
 
 
 def uri_text(uri: object) -> str:

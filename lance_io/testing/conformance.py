@@ -129,12 +129,13 @@ class StoreConformance:
         key = place.put("object")
         tail, size_bytes, etag = await place.store.get_suffix(key, num_bytes)
         assert (bytes(tail), size_bytes) == (CONTENT[-num_bytes:], 1024)
-        assert etag == (await place.store.head(key)).etag
+        assert etag == (await place.store.head(key)).etag or not place.store.capabilities.suffix_range
 
     async def test_head_agrees_with_get(self, place: Place) -> None:
         key = place.put("object")
         head, (_, meta) = await place.store.head(key), await place.store.get(key)
-        assert (head.key, head.size_bytes, head.etag) == (key, 1024, meta.etag)
+        assert (head.key, head.size_bytes) == (key, 1024)
+        assert meta.etag in (None, head.etag)  # where it would be another request it is not told
         assert head.last_modified is None or head.last_modified.tzinfo is not None
 
     async def test_what_is_not_there_is_not_found(self, place: Place) -> None:
@@ -284,7 +285,7 @@ class StoreConformance:
         key = place.key("new/folder/object")
         meta = await place.store.put(key, kind(CONTENT))
         assert (place.read(key), meta.key, meta.size_bytes) == (CONTENT, key, 1024)
-        assert meta.etag == (await place.store.head(key)).etag
+        assert meta.etag in (None, (await place.store.head(key)).etag)
 
     async def test_put_overwrites(self, place: Place) -> None:
         key = place.put("object")
@@ -466,7 +467,8 @@ class StoreConformance:
         await place.store.put(place.key("new"), b"12345")
         await _names(place)
         done = place.store.stats.snapshot() - before
-        assert (done["get"].requests, done["put"].requests, done["list"].requests, done.requests) == (2, 1, 1, 4)
+        assert (done["get"].requests, done["put"].requests, done["list"].requests) == (2, 1, 1)
+        assert done["head"].requests == done.requests - 4 == (not place.store.capabilities.suffix_range)
         assert (done.bytes_read, done.bytes_written) == (20 + 24, 5)
 
     async def test_failures_are_counted(self, place: Place) -> None:

@@ -1,16 +1,22 @@
-"""Memory, local disk and S3 pass one suite; each has a back door that does not go through the store."""
+"""Memory, local disk, S3 and filesystems of other libraries pass one suite; each has a back door around the store."""
 
 from __future__ import annotations
 
 import io
 import os
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import fsspec
+import obstore.store
+import pyarrow.fs as pafs
 import pytest
 import pytest_asyncio
+from fsspec.implementations.dirfs import DirFileSystem
 from minio.error import S3Error
 
+from lance_io.store.filesystem.place import open_filesystem
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import open_store
@@ -18,9 +24,10 @@ from lance_io.testing.conformance import Place, StoreConformance
 from lance_io.testing.faults import FaultyStore
 from lance_io.testing.record import record
 from minio import Minio
+from tests.store.bucketfs import BucketFileSystem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from lance_io.store.api import ObjectStore
     from tests.servers import S3Server
@@ -63,6 +70,93 @@ class TestLocal(StoreConformance):
         store = LocalStore()
         yield Place(store, str(tmp_path / "folder"), write, read)
         await store.aclose()
+
+
+class TestFsspecAsync(StoreConformance):
+    """An fsspec filesystem with coroutines, whose service decides who creates."""
+
+    @pytest.fixture
+    def place(self) -> Iterator[Place]:
+        bucket = uuid.uuid4().hex
+        fs = BucketFileSystem(secret="hunter22", asynchronous=True)
+
+        def read(key: str) -> bytes | None:
+            found = BucketFileSystem.objects(key).get(key)
+            return None if found is None else found[0]
+
+        store = open_filesystem(fs, {"exclusive_create": "true"})
+        yield Place(store, f"{bucket}/some/folder", BucketFileSystem.store, read)
+        BucketFileSystem.clear()
+
+
+class _OnDisk(StoreConformance):
+    """Other libraries' views of the local disk."""
+
+    IS_BELOW = False  # whether keys are relative to the folder of the test
+
+    def open(self, root: Path) -> ObjectStore:
+        raise NotImplementedError
+
+    @pytest.fixture
+    async def place(self, tmp_path: Path) -> AsyncIterator[Place]:
+        store = self.open(tmp_path)
+        root = tmp_path if self.IS_BELOW else Path("/")
+
+        def write(key: str, data: bytes) -> None:
+            path = root / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "new").write_bytes(data)
+            os.replace(tmp_path / "new", path)
+
+        def read(key: str) -> bytes | None:
+            return (root / key).read_bytes() if (root / key).exists() else None
+
+        yield Place(store, "folder" if root == tmp_path else str(tmp_path / "folder"), write, read)
+        await store.aclose()
+
+
+class TestFsspecBlocking(_OnDisk):
+    def open(self, root: Path) -> ObjectStore:
+        return open_filesystem(fsspec.filesystem("file"), {})
+
+
+class TestFsspecDirectory(_OnDisk):
+    IS_BELOW = True
+
+    def open(self, root: Path) -> ObjectStore:
+        return open_filesystem(DirFileSystem(str(root), fsspec.filesystem("file")), {})
+
+
+class TestPyArrow(_OnDisk):
+    def open(self, root: Path) -> ObjectStore:
+        return open_filesystem(pafs.LocalFileSystem(), {})
+
+
+class TestPyArrowBelow(_OnDisk):
+    IS_BELOW = True
+
+    def open(self, root: Path) -> ObjectStore:
+        return open_filesystem(pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem()), {})
+
+
+class TestObstore(_OnDisk):
+    IS_BELOW = True
+
+    def open(self, root: Path) -> ObjectStore:
+        return open_filesystem(obstore.store.LocalStore(str(root)), {})
+
+
+class TestFsspecMemory(StoreConformance):
+    """A blocking filesystem that promises nothing about creating."""
+
+    @pytest.fixture
+    def place(self) -> Place:
+        fs = fsspec.filesystem("memory")
+
+        def read(key: str) -> bytes | None:
+            return bytes(fs.cat_file(key)) if fs.exists(key) else None
+
+        return Place(open_filesystem(fs, {}), f"/{uuid.uuid4().hex}/folder", fs.pipe_file, read)
 
 
 @pytest.fixture(scope="module")
@@ -121,4 +215,4 @@ class TestS3ThroughAiobotocore(_OnMinio):
     OPTIONS: ClassVar = {"fast_get": "false"}
 
 
-del StoreConformance, _OnMinio  # tests to inherit, not to run
+del StoreConformance, _OnDisk, _OnMinio  # tests to inherit, not to run

@@ -30,6 +30,7 @@ from lance_io.levels.arrays import numbers as indices
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.levels.retype import concat
 from lance_io.plans.store_requests import Head
+from lance_io.store.api import HasOwnPaths
 from lance_io.store.url import open_store
 from lance_io.table.manifest.paths import check_relative
 
@@ -187,6 +188,8 @@ def outside_object(state: DatasetState, base_id: int, uri: str | None) -> Stored
             f"this blob lies outside of the table, in a store of another kind ({scheme}), which is not followed",
             path=state.location.uri,
         )
+    if isinstance(state.location.store, HasOwnPaths):
+        return StoredObject(state.location.store, state.location.store.key_of(uri))
     if scheme.lower() == "file":
         return StoredObject(state.location.store, open_store(uri).path)
     container, _, key = rest.partition("/")

@@ -15,6 +15,7 @@ from lance_io.dataset.lazy_module import later, later_plans
 from lance_io.dataset.properties import DatasetProperties
 from lance_io.dataset.run_plan import AsyncFace, SyncFace, run_change
 from lance_io.limits import CLEANUP_FILES_SHOWN
+from lance_io.store.url import uri_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -266,9 +267,11 @@ class DatasetChanges(SyncFace, DatasetProperties):
         base_uri: str | PathLike[str],
         storage_options: dict[str, str] | None = None,
         ignore_not_found: bool | None = None,
+        *,
+        filesystem: Any = None,
     ) -> None:
         """Remove a table with all of its files. Raises `OSError` when there is none, unless `ignore_not_found`."""
-        drops.drop(base_uri, storage_options, ignore_not_found)
+        drops.drop(uri_on(filesystem, base_uri), storage_options, ignore_not_found)
 
 
 class AsyncDatasetChanges(AsyncFace, DatasetProperties):
@@ -422,8 +425,12 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
 
     @staticmethod
     async def drop(
-        base_uri: Any, storage_options: dict[str, str] | None = None, ignore_not_found: bool | None = None
+        base_uri: Any,
+        storage_options: dict[str, str] | None = None,
+        ignore_not_found: bool | None = None,
+        *,
+        filesystem: Any = None,
     ) -> None:
         """Remove a table with all of its files; see `LanceDataset.drop`."""
         await runtime.load_modules(drops.__name__)
-        await drops.drop_async(base_uri, storage_options, ignore_not_found)
+        await drops.drop_async(uri_on(filesystem, base_uri), storage_options, ignore_not_found)

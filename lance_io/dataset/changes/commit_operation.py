@@ -20,7 +20,7 @@ from lance_io.file.open.file_source import FileRef, ReadContext
 from lance_io.format.version import READABLE, V0_1
 from lance_io.levels.path import leaf_paths
 from lance_io.plans.plan import Together
-from lance_io.store.url import load_client
+from lance_io.store.url import load_client, uri_on
 from lance_io.table.manifest.paths import DATA, check_relative
 from lance_io.table.transaction.apply import Creation
 from lance_io.table.transaction.operations import Overwrite
@@ -43,7 +43,7 @@ KEYWORDS: Final = frozenset(
     (
         *("base_uri", "operation", "read_version", "commit_lock", "storage_options", "enable_v2_manifest_paths"),
         *("detached", "max_retries", "commit_message", "enable_stable_row_ids", "namespace_client", "table_id"),
-        *("namespace_client_managed_versioning", "base_store_params", "commit_timeout", "session"),
+        *("namespace_client_managed_versioning", "base_store_params", "commit_timeout", "session", "filesystem"),
     )
 )
 
@@ -73,7 +73,10 @@ def _commit(given: Mapping[str, Any]) -> tuple[Plan[DatasetState], bool]:
     if not isinstance(transaction, StoredTransaction):
         transaction = as_transaction(transaction, given.get("read_version"), given.get("commit_message"))
     target = write_target(
-        given["base_uri"], given.get("storage_options"), given.get("session"), given.get("commit_lock")
+        uri_on(given.get("filesystem"), given["base_uri"]),
+        given.get("storage_options"),
+        given.get("session"),
+        given.get("commit_lock"),
     )
     timeout = given.get("commit_timeout", COMMIT_TIMEOUT)
     plan = commit_operation(

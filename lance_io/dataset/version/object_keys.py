@@ -13,7 +13,9 @@ from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.open.file_source import FileRef, FragmentSource
 from lance_io.format.version import READABLE, V0_1
 from lance_io.records import dataclass
+from lance_io.store.api import HasOwnPaths
 from lance_io.store.mounted import MountedStore, mounted_key
+from lance_io.store.url import is_opened_by_fsspec
 from lance_io.table.manifest.paths import BRANCH_TREES, data_file_place, deletion_file_place
 
 if TYPE_CHECKING:
@@ -100,8 +102,16 @@ class Places:
     def _locate(self, base: BasePath) -> Location:
         if not base.path:
             raise FormatError(f"base path {base.id} is empty", path=self.location.uri)
+        if isinstance(self.location.store, HasOwnPaths) and "://" not in base.path:
+            return replace(self.location, path=self.location.store.key_of(base.path))
         if "://" not in base.path and self.location.store.scheme != "file":
             return replace(self.location, path=base.path.strip("/"))
+        if base.path not in self.base_options and is_opened_by_fsspec(base.path):
+            raise UnsupportedError(
+                f"base path {base.id} is in a store that fsspec would open ({base.path.partition(':')[0]}://): give "
+                "base_store_params for it, as it must not be told what the table's own store is opened with",
+                path=self.location.uri,
+            )
         options = self.base_options.get(base.path, self.storage_options)
         try:
             found = self.session.locate(base.path, options)

@@ -80,7 +80,8 @@ class Session:
             names = {name.lower() for name in given}
             defaults = self.io_scheduler.storage_options
             storage_options = {**{name: value for name, value in defaults.items() if name not in names}, **given}
-        key = (str(uri), tuple(sorted((storage_options or {}).items())))
+        on = getattr(uri, "filesystem", None)  # a `FilesystemUri`
+        key = (str(uri), None if on is None else id(on), tuple(sorted((storage_options or {}).items())))
         with self._lock:
             found = self._locations.get(key)
             if found is None:
@@ -89,7 +90,7 @@ class Session:
                     self._handlers[found.store] = handler
                 else:
                     found = replace(found, store=self._share(found.store))
-                if str(uri).startswith("memory:"):  # each is private to its dataset
+                if on is None and str(uri).startswith("memory:"):  # each is private to its dataset
                     return found
                 self._locations[key] = found
                 if len(self._locations) > PLACES_MAX:

@@ -22,6 +22,7 @@ from lance_io.format.version import V0_1, version_of_pair
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 from lance_io.store.api import offers_sync_reads
+from lance_io.store.url import uri_of
 from lance_io.table.manifest.manifest import VERSION_MAX, Manifest, from_message
 
 if TYPE_CHECKING:
@@ -87,10 +88,10 @@ class DatasetState:
     schedulers: OpenSchedulers | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.root.uri.startswith("memory:"):
+        if self.root.store.scheme == "memory" and self.root.uri.startswith("memory:"):
             raise UsageError("a table at memory:// is its dataset's own and cannot be pickled; write it to a folder")
         values = {
-            "uri": self.root.uri,
+            "uri": uri_of(self.root),
             "branch": self.manifest.branch,
             "manifest": self.manifest.message.SerializeToString(),
             "session": self.session,

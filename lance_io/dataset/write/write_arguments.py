@@ -14,6 +14,7 @@ from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.writers import version_for_tables
 from lance_io.limits import ROWS_PER_BATCH
 from lance_io.store.storage_options import options_of
+from lance_io.store.url import uri_on
 from lance_io.table.transaction.auto_cleanup import INTERVAL_KEY, OLDER_THAN_KEY
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ TABLE_KEYWORDS: Final = frozenset(
         *("enable_v2_manifest_paths", "enable_stable_row_ids", "auto_cleanup_options"),
         *("commit_message", "transaction_properties", "initial_bases", "target_bases", "target_all_bases"),
         *("base_store_params", "external_blob_mode", "allow_external_blob_outside_bases", "allow_null_loss"),
-        *("blob_pack_file_size_threshold", "namespace_client", "table_id", "session", "durability"),
+        *("blob_pack_file_size_threshold", "namespace_client", "table_id", "session", "durability", "filesystem"),
     )
 )
 CLEANUP_INTERVAL: Final = 20  # versions
@@ -79,7 +80,10 @@ class Write:
         if version is None and given.get("use_legacy_format"):
             version = "legacy"
         target = write_target(
-            given["uri"], given.get("storage_options"), given.get("session"), given.get("commit_lock")
+            uri_on(given.get("filesystem"), given["uri"]),
+            given.get("storage_options"),
+            given.get("session"),
+            given.get("commit_lock"),
         )
         limits = FileLimits(
             rows=_get_given(given, "max_rows_per_file", ROWS_PER_FILE),

@@ -55,6 +55,7 @@ def write_dataset(
     table_id: list[str] | None = None,
     session: Session | None = None,
     durability: Durability | None = None,
+    filesystem: Any = None,
 ) -> LanceDataset:
     """Write rows to a table; gives the version that holds them.
 
@@ -78,6 +79,7 @@ def write_dataset(
                           or damages it. "none" flushes nothing: a process may end at any point, but a machine that
                           fails may take this version and all later ones with it. None is what the storage option
                           `durability` says
+    filesystem            of fsspec or pyarrow, or a store of obstore's, on which `uri` is a path
     max_rows_per_group    rows of a batch in files of version 0.1
     allow_null_loss       such files hold no nulls but those of strings: others are written as zeros, empty lists and
                           the like, and a `UserWarning` names their columns. False refuses them

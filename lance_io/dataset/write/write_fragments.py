@@ -77,6 +77,7 @@ def write_fragments(
     table_id: list[str] | None = None,
     session: Session | None = None,
     durability: Durability | None = None,
+    filesystem: Any = None,
 ) -> list[FragmentMetadata] | Transaction:
     """Write data files that no version refers to yet: what the tasks of a distributed write do.
 

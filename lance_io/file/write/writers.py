@@ -27,7 +27,7 @@ from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask, drive_async, drive_sync
 from lance_io.runtime import run, wrap
 from lance_io.store.api import offers_sync_writes
-from lance_io.store.url import load_client, open_store
+from lance_io.store.url import load_client, open_store, uri_on
 
 if TYPE_CHECKING:
     import os
@@ -317,6 +317,7 @@ class LanceFileWriter:
     version           file version by name, None for the stable one
     storage_options   options of the store, as for `lance_io.dataset`
     max_page_bytes    leaf data at which a page closes, at most 8 MiB
+    filesystem        of fsspec or pyarrow, or a store of obstore's, on which `path` is one
 
     `keep_original_array` is there for calls that were written for pylance, and changes nothing.
 
@@ -333,7 +334,9 @@ class LanceFileWriter:
         storage_options: Mapping[str, str] | None = None,
         max_page_bytes: int | None = None,
         keep_original_array: bool | None = None,
+        filesystem: Any = None,
     ) -> None:
+        path = uri_on(filesystem, path)
         arguments = WriterArguments(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
         self._file = _NewFile(arguments)
         self._location = arguments.open()
@@ -408,7 +411,9 @@ class AsyncFileWriter:
         storage_options: Mapping[str, str] | None = None,
         max_page_bytes: int | None = None,
         keep_original_array: bool | None = None,
+        filesystem: Any = None,
     ) -> None:
+        path = uri_on(filesystem, path)
         self._file = _NewFile(WriterArguments(path, schema, data_cache_bytes, version, storage_options, max_page_bytes))
         self._location: Location | None = None
 

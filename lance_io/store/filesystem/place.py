@@ -1,0 +1,138 @@
+"""Which kind of filesystem an object is, and what a URI names in it."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io.errors import UsageError
+from lance_io.store.api import LOCAL, SLOW_CLIENT, StoreProfile
+from lance_io.store.filesystem.calls import THREADS_MAX, fingerprint
+from lance_io.store.filesystem.filesystem_store import FilesystemStore
+from lance_io.store.storage_options import normalize, planning, switch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.store.filesystem.calls import FilesystemCalls
+
+EXCLUSIVE_CREATE: Final = "exclusive_create"
+FILESYSTEM: Final = replace(SLOW_CLIENT, name="filesystem")
+BLOCKING: Final = replace(
+    FILESYSTEM, name="blocking-filesystem", requests_start=THREADS_MAX // 2, requests_max=THREADS_MAX
+)
+_OURS: Final = {*(field.name for field in fields(StoreProfile)), "block_size", "durability", EXCLUSIVE_CREATE}
+
+
+def open_filesystem(filesystem: Any, storage_options: Mapping[str, str] | None) -> FilesystemStore:
+    """The store that a filesystem is; makes no request.
+
+    storage_options  numbers by which reads are planned, and `exclusive_create`; credentials are the filesystem's
+
+    Raises `UsageError` for what is no filesystem that we know.
+    """
+    options = normalize(storage_options)
+    unknown = sorted(options.keys() - _OURS)
+    if unknown:
+        raise UsageError(f"storage option {unknown[0]}: with filesystem=, what it takes to reach it is part of it")
+    calls = _calls_of(filesystem, exclusive=switch(EXCLUSIVE_CREATE, options.get(EXCLUSIVE_CREATE, "false")))
+    calls.given = filesystem
+    return _store(calls, options, is_blocking=calls.blocks)
+
+
+def load_protocol(scheme: str) -> None:
+    """Import what a URL of this scheme will need, where fsspec knows it; errors are told when it is opened."""
+    with suppress(ImportError, ValueError):
+        import fsspec
+
+        fsspec.get_filesystem_class(scheme)
+
+
+def open_fsspec_url(url: str, storage_options: Mapping[str, Any] | None) -> tuple[FilesystemStore, str] | None:
+    """The store and path that a URL names whose protocol fsspec knows; None for others, and without fsspec.
+
+    The filesystem is made when it is first needed. Raises `ModuleNotFoundError` where its package is missing.
+    """
+    try:
+        import fsspec.core
+        from fsspec.registry import known_implementations, registry
+    except ModuleNotFoundError:
+        return None
+    from lance_io.store.filesystem.fsspec_calls import FsspecCalls, _refuse_caches
+
+    protocol = url.partition("://")[0].lower()
+    if protocol not in known_implementations and protocol not in registry:
+        return None
+    try:
+        kind = fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        raise ModuleNotFoundError(f"{protocol}:// needs a package: {error}", name=error.name) from None
+    if issubclass(kind, _caching()):
+        raise UsageError(f"{protocol}:// answers from a cache: open the table by the URL behind it")
+    given = dict(storage_options or {})
+    own = {name: value for name, value in given.items() if name.lower() not in _OURS}
+    path = kind._strip_protocol(url.partition("::")[0])
+
+    def make() -> Any:
+        made, _ = fsspec.core.url_to_fs(url, **own)
+        _refuse_caches(made)
+        return made
+
+    calls = FsspecCalls(
+        make,
+        kind,
+        given=(url, own),
+        identity=f"{protocol}+fsspec#{fingerprint(repr((_host(url, path), sorted(own.items()))).encode())}",
+        options={**own, **kind._get_kwargs_from_urls(url)},
+        exclusive_create=switch(EXCLUSIVE_CREATE, normalize(given).get(EXCLUSIVE_CREATE, "false")),
+    )
+    calls.scheme = protocol
+    return _store(calls, normalize(given), is_blocking=calls.blocks), path if path == "/" else path.rstrip("/")
+
+
+def _host(url: str, path: str) -> str:
+    """What of a URL belongs to the filesystem and not to the path."""
+    first, separator, rest = url.partition("::")
+    return f"{first.removesuffix(path)}{separator}{rest}"
+
+
+def _caching() -> tuple[type, ...]:
+    from fsspec.implementations.cached import CachingFileSystem
+
+    return (CachingFileSystem,)
+
+
+def _store(calls: FilesystemCalls, options: dict[str, str], *, is_blocking: bool) -> FilesystemStore:
+    profile = LOCAL if calls.traits.is_local else BLOCKING if is_blocking else FILESYSTEM
+    return FilesystemStore(calls, profile=profile.with_options(planning(options)).within_descriptors())
+
+
+def _calls_of(filesystem: Any, *, exclusive: bool) -> FilesystemCalls:
+    if "fsspec" in sys.modules:
+        from fsspec.spec import AbstractFileSystem
+
+        if isinstance(filesystem, AbstractFileSystem):
+            from lance_io.store.filesystem.fsspec_calls import FsspecCalls
+
+            return FsspecCalls.of_filesystem(filesystem, exclusive_create=exclusive)
+    if exclusive:
+        raise UsageError(f"storage option {EXCLUSIVE_CREATE}: only fsspec filesystems can be vouched for")
+    if "pyarrow.fs" in sys.modules:
+        import pyarrow.fs as pafs
+
+        if isinstance(filesystem, pafs.PyFileSystem) and isinstance(filesystem.handler, pafs.FSSpecHandler):
+            return _calls_of(filesystem.handler.fs, exclusive=exclusive)
+        if isinstance(filesystem, pafs.FileSystem):
+            from lance_io.store.filesystem.pyarrow_calls import PyArrowCalls
+
+            return PyArrowCalls(filesystem)
+    if type(filesystem).__module__.partition(".")[0] == "obstore":
+        from lance_io.store.filesystem.obstore_calls import ObstoreCalls
+
+        return ObstoreCalls(filesystem)
+    raise UsageError(
+        "filesystem: expected one of fsspec's or pyarrow's, or a store of obstore's, found "
+        f"{type(filesystem).__module__}.{type(filesystem).__name__}"
+    )
