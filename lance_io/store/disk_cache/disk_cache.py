@@ -233,11 +233,12 @@ class DiskCache:
         """One transaction. False when nothing is in line any more."""
         with self._guard:
             batch, batch_bytes = [], 0
-            while self._waiting and batch_bytes + len(self._waiting[0][1]) <= self._database.batch_bytes_max:
+            bytes_max, copies_max = self._database.batch_bytes_max, self._database.batch_copies_max
+            while self._waiting and len(batch) < copies_max and batch_bytes + len(self._waiting[0][1]) <= bytes_max:
                 batch.append(self._waiting.popleft())
                 batch_bytes += len(batch[-1][1])
-            used, self._used = self._used, {}
-            unwanted, self._unwanted = self._unwanted, set()
+            used = [self._used.popitem()[0] for _ in range(min(copies_max, len(self._used)))]
+            unwanted = [self._unwanted.pop() for _ in range(min(copies_max, len(self._unwanted)))]
             changed, self._changed = self._changed, set()
             if not (batch or used or unwanted or changed):
                 self._is_writing = False

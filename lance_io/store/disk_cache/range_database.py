@@ -32,8 +32,8 @@ from lance_io.store.disk_cache.fixed_objects import ID_BYTES, CopyName
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-CAPACITY_BYTES_MIN: Final = 1 * MIB  # less is all index
-LOG_BYTES_MAX: Final = 64 * MIB  # of `-wal`, and at most an eighth of the bound
+CAPACITY_BYTES_MIN: Final = 4 * MIB  # less is all log and index
+LOG_BYTES_MAX: Final = 64 * MIB  # of `-wal`, and at most a quarter of the bound
 INDEX_BYTES: Final = 64 * KIB  # of `-shm`: 32 KiB for every 16 MiB of log, with pages of 4 KiB
 CANDIDATES_MAX: Final = 8  # copies that begin before a wanted range and are looked at for whether they reach its end
 READ_WAIT_S: Final = 0.05  # readers wait for nobody in this mode, but for recovery after a kill
@@ -43,8 +43,10 @@ _PAGE_ROOM: Final = PAGE_BYTES - 4  # of a page that continues a long value
 _PAGES_BESIDE: Final = 3  # that a copy may take beside those: its row, its places in two indices
 _SPARE_PAGES: Final = 16
 _EVICTED_SHARE: Final = 64  # of the bound: so much is freed at once, so that not every write has to
-_LOGGED_SHARE: Final = 1.25  # what a transaction logs per byte that it keeps, at most
-_LOGGED_BESIDE: Final = 128 * KIB
+_LOGGED_SHARE: Final = 1.05  # what a transaction logs per byte that it keeps
+_LOGGED_PAGES: Final = 4  # and per copy that comes, goes or is marked: rows and places in indices
+_LOGGED_BESIDE: Final = 64 * KIB
+_ROUNDS_MAX: Final = 64  # transactions that make room for one
 _START_MAX: Final = (1 << 63) - 1
 _FILE = re.compile(r"ranges-(\d{1,9})\.sqlite\Z")
 _NAME: Final = struct.Struct(f"<{ID_BYTES}sqq")
@@ -129,10 +131,11 @@ class RangeDatabase:
     def __init__(self, folder: str, capacity_bytes: int) -> None:
         self.folder = folder
         self.capacity_bytes = capacity_bytes
-        self.log_bytes_max = min(LOG_BYTES_MAX, capacity_bytes // 8)
+        self.log_bytes_max = min(LOG_BYTES_MAX, capacity_bytes // 4)
         self.pages_max = (capacity_bytes - self.log_bytes_max - INDEX_BYTES) // PAGE_BYTES
-        logged_bytes = max(0.0, self.log_bytes_max - _LOGGED_BESIDE) / _LOGGED_SHARE
-        self.batch_bytes_max = int(min(logged_bytes, self.pages_max * PAGE_BYTES / 4))
+        # Of the log a quarter is for bytes, and a quarter each for places of copies that come, go and are marked.
+        self.batch_bytes_max = self.log_bytes_max // 4
+        self.batch_copies_max = self.log_bytes_max // (5 * _LOGGED_PAGES * PAGE_BYTES)
         self._reader = _Connection(self, READ_WAIT_S)
         self._writer = _Connection(self, WRITE_WAIT_S)
 
@@ -157,29 +160,39 @@ class RangeDatabase:
     # -- writing ------------------------------------------------------------------------------------------------
 
     def keep_many(self, copies: Sequence[tuple[CopyName, Any]], used: Iterable[int]) -> int:
-        """Keep copies, which are `batch_bytes_max` long together at most, and mark others as used.
+        """Keep copies, and mark others as used.
+
+        copies  `batch_bytes_max` long together and `batch_copies_max` at most
+        used    ids, so many at most
 
         Returns how many others were removed to make room. Raises `Damaged`, `Unusable`, `Busy`.
         """
         num_bytes = sum(len(data) for _, data in copies)
         num_pages = sum(-(-len(data) // _PAGE_ROOM) + _PAGES_BESIDE for _, data in copies)
+        marks = list(used)
         with self._writer as connection:
-            self._begin(connection, int(num_bytes * _LOGGED_SHARE) + _LOGGED_BESIDE)
-            if copies:
-                connection.execute("UPDATE clock SET now = now + 1")
-            (now,) = connection.execute("SELECT now FROM clock").fetchone()
-            connection.executemany("UPDATE copy SET used = ? WHERE id = ?", [(now, copy_id) for copy_id in used])
-            num_evicted = self._make_room(connection, num_pages) if copies else 0
-            for name, data in copies:
-                _insert(connection, name, data, now)
-            connection.execute("COMMIT")
-            return num_evicted
+            num_evicted = self._shrink(connection)
+            for _ in range(_ROUNDS_MAX):
+                logged_pages = _LOGGED_PAGES * (len(copies) + len(marks) + (self.batch_copies_max if copies else 0))
+                self._begin(connection, int(num_bytes * _LOGGED_SHARE) + logged_pages * PAGE_BYTES + _LOGGED_BESIDE)
+                if marks:
+                    sql = "UPDATE copy SET used = (SELECT now FROM clock) + ? WHERE id = ?"
+                    connection.executemany(sql, [(bool(copies), copy_id) for copy_id in marks])
+                    marks = []
+                num_now, is_enough = self._make_room(connection, num_pages) if copies else (0, True)
+                num_evicted += num_now
+                if is_enough:
+                    _insert_all(connection, copies)
+                connection.execute("COMMIT")
+                if is_enough:
+                    return num_evicted
+            raise Busy("others fill the room that is made")
 
     def remove(self, copy_ids: Iterable[int], objects: Iterable[ObjectCopies] = ()) -> None:
-        """Remove copies by their own ids, and those of objects. Raises as `keep_many`."""
+        """Remove copies by their own ids, `batch_copies_max` at most, and those of objects. Raises as `keep_many`."""
         with self._writer as connection:
-            self._begin(connection, _LOGGED_BESIDE)
             found = list(copy_ids)
+            self._begin(connection, len(found) * _LOGGED_PAGES * PAGE_BYTES + _LOGGED_BESIDE)
             for object_id, start in objects:
                 sql = "SELECT id FROM copy WHERE object_id = ? AND start BETWEEN ? AND ?"
                 low, high = (0, _START_MAX) if start is None else (start, start)
@@ -222,27 +235,47 @@ class RangeDatabase:
         except OSError:
             return 0
 
-    def _make_room(self, connection: sqlite3.Connection, num_pages: int) -> int:
-        """Remove what was used longest ago until there are so many free pages."""
+    def _make_room(self, connection: sqlite3.Connection, num_pages: int) -> tuple[int, bool]:
+        """Remove what was used longest ago until so many pages are free, and some more, as far as one transaction goes.
+
+        How many were removed, and whether that is enough.
+        """
         num_evicted, least = 0, num_pages + _SPARE_PAGES
         wanted = least
         while (free := self._free_pages(connection)) < wanted:
             wanted = least + self.pages_max // _EVICTED_SHARE
-            rows = connection.execute("SELECT id FROM copy ORDER BY used, id LIMIT 64").fetchall()
+            num_at_once = min(8, self.batch_copies_max - num_evicted)
+            rows = connection.execute("SELECT id FROM copy ORDER BY used, id LIMIT ?", (num_at_once,)).fetchall()
             if not rows:
-                if free < least:
+                if free < least and not num_evicted:
                     raise Damaged(f"no copy is left, but only {free} of {self.pages_max} pages are free")
                 break
             _delete(connection, [copy_id for (copy_id,) in rows])
             num_evicted += len(rows)
-        return num_evicted
+        return num_evicted, free >= least
 
     def _free_pages(self, connection: sqlite3.Connection) -> int:
-        (num_pages,) = connection.execute("PRAGMA page_count").fetchone()
-        (num_free,) = connection.execute("PRAGMA freelist_count").fetchone()
-        if num_pages > self.pages_max and num_free:  # it was made with a larger bound
-            connection.execute(f"PRAGMA incremental_vacuum({num_pages - self.pages_max})").fetchall()
-        return int(self.pages_max - num_pages + num_free)
+        return self.pages_max - _number(connection, "page_count") + _number(connection, "freelist_count")
+
+    def _shrink(self, connection: sqlite3.Connection) -> int:
+        """Bring a file that was made with a larger bound below this one. How many copies were removed."""
+        num_evicted, num_at_once = 0, self.log_bytes_max // (4 * PAGE_BYTES)
+        while (excess := _number(connection, "page_count") - self.pages_max) > 0:
+            self._begin(connection, self.log_bytes_max // 2)
+            rows = connection.execute("SELECT id FROM copy ORDER BY used, id LIMIT ?", (self.batch_copies_max,))
+            for (copy_id,) in rows.fetchall():
+                if _number(connection, "freelist_count") >= min(excess, num_at_once):
+                    break
+                _delete(connection, [copy_id])
+                num_evicted += 1
+            connection.execute(f"PRAGMA incremental_vacuum({min(excess, num_at_once)})").fetchall()
+            is_less = _number(connection, "page_count") < excess + self.pages_max
+            connection.execute("COMMIT")
+            if not is_less:
+                raise Damaged("the file does not shrink")
+            if excess <= num_at_once:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return num_evicted
 
     def _numbers(self) -> list[int]:
         """Numbers of the files that are there, ascending."""
@@ -287,6 +320,8 @@ class _Connection:
         if isinstance(error, Busy | Unusable | Damaged):
             return
         if isinstance(error, sqlite3.Error | TypeError | ValueError | OverflowError):
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY and os.access(self.path, os.W_OK):
+                raise Damaged("a writable file says that it is none") from error
             raise _translated(error) from error
 
     def _is_current(self) -> bool:
@@ -388,6 +423,20 @@ def _find(connection: sqlite3.Connection, name: CopyName, now: int, damaged: lis
     if is_range:
         data = data[start - copy_start : end - copy_start]
     return FoundCopy(data, copy_id, used < now)
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    """What a pragma says."""
+    (number,) = connection.execute(f"PRAGMA {pragma}").fetchone()
+    return int(number)
+
+
+def _insert_all(connection: sqlite3.Connection, copies: Sequence[tuple[CopyName, Any]]) -> None:
+    if copies:
+        connection.execute("UPDATE clock SET now = now + 1")
+        (now,) = connection.execute("SELECT now FROM clock").fetchone()
+        for name, data in copies:
+            _insert(connection, name, data, now)
 
 
 def _insert(connection: sqlite3.Connection, name: CopyName, data: Any, now: int) -> None:
