@@ -163,7 +163,9 @@ def _read_damaged(folder: Path, content: dict[CopyName, bytes]) -> tuple[int, in
         try:
             database.remove(findings.damaged)
             database.keep_many(list(content.items()), ())
-            assert all(data in (None, right) for data, right in zip(found(database, *content), content.values()))
+            assert all(
+                data in (None, right) for data, right in zip(found(database, *content), content.values(), strict=True)
+            )
         except Damaged:
             database.start_anew()
         return there, len(findings.damaged)
@@ -186,7 +188,7 @@ def test_flipped_bits_are_found_wherever_they_are(tmp_path: Path) -> None:
         flipped = bytearray(whole)
         flipped[place] ^= 1 << dice.randrange(8)
         (folder / file.name).write_bytes(flipped)
-        there, damaged = _read_damaged(folder, content)
+        _, damaged = _read_damaged(folder, content)
         damaged_copies += damaged
         shutil.rmtree(folder)
     assert damaged_copies >= len(content) - 8

@@ -19,6 +19,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
@@ -90,7 +91,7 @@ class DiskCache:
         )
         self.start_over()
         _caches.add(self)
-        weakref.finalize(self, _close_later, self._database).atexit = False
+        weakref.finalize(self, _forgotten.append, self._database).atexit = False
 
     def start_over(self) -> None:
         """Nothing is under way or in line (after a fork: what is, is the parent's)."""
@@ -128,6 +129,7 @@ class DiskCache:
         found, damaged, stale = nothing, [], []
         if self.is_up:
             try:
+                _close_forgotten()
                 with self._reading:
                     findings = self._database.find_many(names)
             except Busy:
@@ -248,6 +250,7 @@ class DiskCache:
         num_kept = num_evicted = 0
         if self.is_up:
             try:
+                _close_forgotten()
                 with self._writing:
                     if unwanted or changed:
                         self._database.remove(unwanted, changed)
@@ -295,17 +298,14 @@ def open_disk_cache(path: str | os.PathLike[str], capacity_bytes: int) -> DiskCa
         return found
 
 
-def _close_later(database: RangeDatabase) -> None:
-    """Nobody holds a cache any more, whose file is closed by the thread that may wait for that."""
-    try:
-        _pool("write").submit(database.close)
-    except RuntimeError:  # the interpreter ends
-        pass
-
-
 _lock = threading.Lock()
 _caches: weakref.WeakSet[DiskCache] = weakref.WeakSet()
 _open: weakref.WeakValueDictionary[tuple[str, int], DiskCache] = weakref.WeakValueDictionary()
+_forgotten: deque[RangeDatabase] = deque()
+"""Files of caches that nobody holds any more, to be closed by the next thread that touches one.
+
+A garbage collection finds them, anywhere, and takes no lock.
+"""
 _pools: dict[str, LastingPool] = {}
 _pools_lock = threading.Lock()
 
@@ -323,6 +323,12 @@ def _pool(purpose: str) -> LastingPool:
     return found
 
 
+def _close_forgotten() -> None:
+    while _forgotten:
+        with suppress(IndexError):  # another thread was faster
+            _forgotten.popleft().close()
+
+
 def _flush_all() -> None:
     """At interpreter exit: what this process has read is to be there for the next."""
     ends_s = time.monotonic() + EXIT_S_MAX
@@ -337,6 +343,7 @@ def _before_fork() -> None:
     for cache in list(_caches):
         cache.before_fork()
         _held.append(cache)
+    _close_forgotten()
 
 
 def _in_parent() -> None:
