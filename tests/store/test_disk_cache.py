@@ -311,10 +311,10 @@ async def test_what_is_given_up_is_told_to_nobody(tmp_path: Path) -> None:
         [WantedRange(KEY, 0, 10, tag=1), WantedRange(KEY, 500, 510, tag=2)], held.ended, held.told
     )
     first.cancel()  # while it is looked for
-    while not inner.in_flight:
+    while not inner.in_flight:  # noqa: ASYNC110
         await asyncio.sleep(0)
     second.cancel()
-    while inner.in_flight:
+    while inner.in_flight:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert held.over == []
     assert inner.log == [(KEY, 500, 510)]
