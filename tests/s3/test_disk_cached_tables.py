@@ -9,7 +9,6 @@ import random
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -24,6 +23,8 @@ from lance_io.errors import NotFound, UsageError
 from lance_io.io.stats import io_stats
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.s3.proxy import CountingProxy
     from tests.servers import S3Server
 
