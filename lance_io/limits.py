@@ -27,6 +27,9 @@ WHOLE_FILE_BYTES_CLOUD: Final = 256 * KIB
 METADATA_CACHE_BYTES: Final = 256 * MIB
 REPETITION_INDEX_KEPT_BYTES_MAX: Final = 1 * MIB  # larger ones are read by entry and not kept
 
+# -- disk cache ------------------------------------------------------------------------------------------------
+DISK_CACHE_BYTES: Final = 4096 * MIB  # on disk, index included; LANCE_IO_DISK_CACHE_BYTES says another
+
 # -- scans -----------------------------------------------------------------------------------------------------
 BATCH_ROWS: Final = 8192  # pylance's default
 IO_BUFFER_BYTES: Final = 80 * MIB  # read but not yet consumed, per scan: a process stays below 512 MiB

@@ -155,6 +155,20 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
+        "cache",
+        "Processes that read and write one disk cache much smaller than what they read, 48 at a time; every tenth is "
+        "killed. None may be given wrong bytes, find damage, or see the bound exceeded.",
+        (
+            Part(
+                ("tests/store/test_disk_cache.py", "-k", "many_processes"),
+                "LANCE_IO_CACHE_PROCESSES",
+                1000,
+                "{size} processes",
+                1,
+            ),
+        ),
+    ),
+    Campaign(
         "alternation",
         "Ours and pylance change one table in turn, in drawn steps beside a model, on local disk and on S3. After "
         "every step both read what the model says.",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +21,7 @@ Rows = list[int]
 Options = dict[str, str]
 
 OURS, OUR_LOOP, PYLANCE, PYLANCE_AS_IS = "lance_io", "lance_io loop", "pylance", "pylance as it comes"
+OURS_CACHED = "lance_io, disk cache"
 LANCEDB, PARQUET = "lancedb", "parquet"
 UNLIMITED = {
     "LANCE_AIMD_INITIAL_RATE": "50000",
@@ -41,6 +44,14 @@ class Contender:
     def open(self, uri: str) -> None:
         """Open the newest version of a table, as by its URI and storage options alone."""
         raise NotImplementedError
+
+    def open_version(self, uri: str, version: int) -> None:
+        """Open one version of a table."""
+        raise NotImplementedError
+
+    def version(self) -> int | None:
+        """The version that is open; None where it has no number."""
+        return None
 
     def take(self, rows: Rows, columns: list[str] | None) -> pa.Table:
         """Rows of the open table."""
@@ -97,6 +108,12 @@ class Lance(Contender):
     def open(self, uri: str) -> None:
         self.dataset = self.library.dataset(uri, storage_options=self.options)
 
+    def open_version(self, uri: str, version: int) -> None:
+        self.dataset = self.library.dataset(uri, version, storage_options=self.options)
+
+    def version(self) -> int | None:
+        return int(self.dataset.version)
+
     def take(self, rows: Rows, columns: list[str] | None) -> pa.Table:
         table: pa.Table = self.dataset.take(rows, columns=columns)
         return table
@@ -128,6 +145,14 @@ class Ours(Lance):
 
     def _opened(self) -> Any:
         return self.library.AsyncDataset.of(self.dataset)
+
+
+class OursCached(Ours):
+    """`lance_io` with a disk cache, whose processes find it by the environment."""
+
+    environment: ClassVar[dict[str, str]] = {
+        "LANCE_IO_DISK_CACHE": os.path.join(tempfile.gettempdir(), f"lance_io-bench-cache-{os.getpid()}")
+    }
 
 
 class OurLoop(Ours):
@@ -235,6 +260,7 @@ class Parquet(Contender):
 
 CONTENDERS: dict[str, type[Contender]] = {
     OURS: Ours,
+    OURS_CACHED: OursCached,
     OUR_LOOP: OurLoop,
     PYLANCE: Pylance,
     PYLANCE_AS_IS: PylanceAsIs,

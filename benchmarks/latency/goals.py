@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.latency.contenders import OUR_LOOP, OURS, PYLANCE, PYLANCE_AS_IS
+from benchmarks.latency.contenders import OUR_LOOP, OURS, OURS_CACHED, PYLANCE, PYLANCE_AS_IS
 from benchmarks.latency.replayers import BARE
 from benchmarks.latency.scenarios import IMPORTS, LOCAL, MAIN_LATENCY_MS
 
@@ -89,6 +89,7 @@ def _lines(result: Result, results: Results) -> Iterator[GoalLine]:
         _take(judge, name)
         _scan(judge, result)
         _process(judge, result)
+        _cached(judge, result)
         _disturbed(judge, result)
         _during_scan(judge, result, results)
         if result.condition == "plain" and name.startswith("callers/"):
@@ -171,6 +172,24 @@ def _process(judge: _Judge, result: Result) -> None:
     elif result.name.startswith("reopen/"):
         judge.add("cpu_s at most 5 ms", result.median(OURS, "cpu_s"), 0.005)
         judge.add("two rounds", result.median(OURS, "rounds"), 2)
+
+
+def _cached(judge: _Judge, result: Result) -> None:
+    """A second process with a disk cache: one listing, which takes the latency, and nothing for a pinned version."""
+    kind, _, count, *pinned = (*result.name.split("/"), "", "")
+    if kind != "cached":
+        return
+    requests = result.median(OURS_CACHED, "requests")
+    if "pinned" in pinned:
+        judge.add("disk cache: no request", requests, 0)
+        value = result.times_faster(OURS_CACHED, PYLANCE)
+        judge.add(f"disk cache: at least 10 times {PYLANCE}'s speed", value, 10, at_most=False)
+    else:
+        judge.add("disk cache: one request", requests, 1)
+        above_s = 0.015 if count == "1" else 0.025
+        limit = result.latency_ms / 1e3 + above_s
+        text = f"disk cache: wall_s at most the latency + {above_s * 1e3:g} ms"
+        judge.add(text, result.median(OURS_CACHED, "wall_s"), limit)
 
 
 def _disturbed(judge: _Judge, result: Result) -> None:

@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from benchmarks.latency.contenders import LANCEDB, OUR_LOOP, OURS, PARQUET
+from benchmarks.latency.contenders import LANCEDB, OUR_LOOP, OURS, OURS_CACHED, PARQUET
 from benchmarks.latency.crew import WorkerError, WorkerProcess, first_row
 from benchmarks.latency.findings import Result, Turn
 from benchmarks.latency.replayers import REPLAYERS
@@ -48,6 +48,7 @@ class Play:
         self._result = Result(scenario.name, latency_ms, scenario.condition)
         self._workers: dict[str, WorkerProcess] = {}
         self._modules: dict[str, list[str]] = {}
+        self._versions: dict[str, int | None] = {}
         self._log: list[Record] = []
         self._groups: list[list[Range]] = []
         self._places: dict[str, str] = {}
@@ -60,6 +61,7 @@ class Play:
             "open": self._fresh,
             "reopen": self._fresh,
             "cold": self._fresh,
+            "cached": self._fresh,
             "take": self._take,
             "scan": self._scan,
             "callers": self._callers,
@@ -120,9 +122,10 @@ class Play:
         kind = self._scenario.kind
         if kind == "first":
             return
-        if kind in ("open", "reopen", "cold"):
+        if kind in ("open", "reopen", "cold", "cached"):
+            rows = self._rows(0) if kind == "cached" else self._rows(0, count=1, pattern="scattered")
             with self._worker(who) as worker:
-                worker.ask("open_take", uri=self._uri(who), rows=self._rows(0, count=1, pattern="scattered"))
+                self._versions[who] = worker.ask("open_take", uri=self._uri(who), rows=rows).told["version"]
                 self._modules[who] = worker.ask("modules").told["modules"]
             return
         worker = self._workers[who] = stack.enter_context(self._worker(who))
@@ -182,11 +185,15 @@ class Play:
     def _fresh(self, who: str, number: int) -> Turn:
         """In a new process, which has imported what the last one of its kind needed."""
         uri, kind = self._uri(who), self._scenario.kind
+        if kind == "cached" and who == OURS_CACHED:
+            with WorkerProcess(who, self._stage.options) as worker:  # whose end leaves all that it has read
+                worker.ask("open_take", uri=uri, rows=self._rows(number))
         with WorkerProcess(who, self._stage.options) as worker:
             worker.ask("load", modules=self._modules[who])
-            if kind == "cold":
-                rows = self._rows(number)
-                return self._measured(number, lambda: worker.ask("open_take", uri=uri, rows=rows, check=number == 0))
+            if kind in ("cold", "cached"):
+                version = self._versions[who] if self._scenario.arguments.get("pinned") else None
+                asked = {"uri": uri, "rows": self._rows(number), "check": number == 0, "version": version}
+                return self._measured(number, lambda: worker.ask("open_take", **asked))
             if kind == "reopen":
                 worker.ask("open_take", uri=uri, rows=self._rows(number, count=1, pattern="scattered"))
             return self._measured(number, lambda: worker.ask("open", uri=uri))

@@ -6,6 +6,7 @@ first    a new process, up to its first row
 open     the first opening in a process that has imported everything
 reopen   the second one
 cold     opening and taking rows, in a process that has imported everything
+cached   the same, when another process has taken these rows before; `pinned`: by the number of the version
 take     rows of a table whose metadata is warm
 scan     all rows, batch by batch; one column, or all
 callers  takes of few rows by many callers
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
 
-from benchmarks.latency.contenders import LANCEDB, OUR_LOOP, OURS, PARQUET, PYLANCE, PYLANCE_AS_IS
+from benchmarks.latency.contenders import LANCEDB, OUR_LOOP, OURS, OURS_CACHED, PARQUET, PYLANCE, PYLANCE_AS_IS
 from benchmarks.latency.replayers import BARE, OBSTORE
 
 MAIN_LATENCY_MS = 30.0
@@ -91,6 +92,17 @@ def _processes() -> list[Scenario]:
             )
             for world in ("mixed", "vec")
             for count in (1, 100)
+        ),
+        *(
+            Scenario(
+                f"cached/mixed/{count}" + ("/pinned" if pinned else ""),
+                "cached",
+                "mixed",
+                (OURS, OURS_CACHED, PYLANCE),
+                arguments={**cold, "count": count, "pinned": pinned},
+            )
+            for count in (1, 100)
+            for pinned in (False, True)
         ),
         Scenario("cold/many/each", "cold", "many", arguments={"pattern": "one_each", "count": 64}),
         *(

@@ -88,16 +88,19 @@ class Worker:
             answer.told["digest"] = digest(table)
         return answer
 
-    def open_take(self, uri: str, rows: dict[str, Any], check: bool = False) -> Answer:
-        """Open, and take."""
+    def open_take(self, uri: str, rows: dict[str, Any], check: bool = False, version: int | None = None) -> Answer:
+        """Open, the newest version or that of a number, and take."""
         picks = picked(**rows)
 
         def operation() -> pa.Table:
-            self._contender.open(uri)
+            if version is None:
+                self._contender.open(uri)
+            else:
+                self._contender.open_version(uri, version)
             return self._contender.take(picks, None)
 
         answer, table = timed(operation)
-        answer.told.update(rows=table.num_rows, reads=self._contender.reads())
+        answer.told.update(rows=table.num_rows, reads=self._contender.reads(), version=self._contender.version())
         if check:
             answer.told["digest"] = digest(table)
         return answer

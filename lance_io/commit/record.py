@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lance_io.errors import FormatError, LanceError, NotFound
-from lance_io.plans.store_requests import Read
+from lance_io.plans.store_requests import Read, ReadCopied
 from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, read_section
 from lance_io.table.manifest.paths import transaction_path
 
@@ -18,13 +18,20 @@ if TYPE_CHECKING:
     from lance_io.table.transaction.transaction import Transaction
 
 
-def read_manifest(place: Location, key: str, version: int) -> Plan[tuple[Manifest, Buffer]]:
+def read_manifest(place: Location, key: str, version: int, *, is_kept: bool = False) -> Plan[tuple[Manifest, Buffer]]:
     """The manifest of a version and the bytes of its whole file.
+
+    is_kept  whether a disk cache, if there is one, is to keep it
 
     Raises `NotFound` when it is not there, `FormatError` for damage and for a manifest of another version than its
     name says.
     """
-    data: Buffer = yield Read(place.store, key)
+    data: Buffer = yield (ReadCopied if is_kept else Read)(place.store, key)
+    return manifest_in_bytes(data, key, version), data
+
+
+def manifest_in_bytes(data: Buffer, key: str, version: int) -> Manifest:
+    """The manifest of a version in a file's bytes. Raises `FormatError` as `read_manifest`."""
     try:
         manifest = decode_manifest(data)
     except LanceError as error:
@@ -32,7 +39,7 @@ def read_manifest(place: Location, key: str, version: int) -> Plan[tuple[Manifes
         raise
     if manifest.version != version:
         raise FormatError(f"the manifest is of version {manifest.version}, its name of {version}", path=key)
-    return manifest, data
+    return manifest
 
 
 def recorded_transaction(

@@ -27,7 +27,7 @@ from lance_io.io.budget import Budget
 from lance_io.io.estimates import Charges, charge_apart
 from lance_io.io.reads import RangeRead, plan_jobs, plan_ranges
 from lance_io.store.api import Flow, flow
-from lance_io.store.counters import on_retry
+from lance_io.store.counters import on_cached, on_retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -46,6 +46,7 @@ class Operation:
     budget_bytes  bound on what it has in flight or fetched and not yet taken; 0 for none
     refill_bytes  see `Budget`
     pool          the bound that it shares with others
+    reads_once    whether it is a scan, whose bytes are hardly asked for again
 
     live          its requests that have not been taken, given up or failed
     ending        reads that were given up and have not ended
@@ -56,11 +57,13 @@ class Operation:
 
     __slots__ = ("__weakref__", "_held_bytes", "budget", "dispatcher", "ending", "flow", "live", "num_placed", "sinks")
 
-    def __init__(self, sinks: Sinks, budget_bytes: int, refill_bytes: int, pool: Pool) -> None:
+    def __init__(
+        self, sinks: Sinks, budget_bytes: int, refill_bytes: int, pool: Pool, *, reads_once: bool = False
+    ) -> None:
         self.sinks = sinks
         on_room = partial(_room_elsewhere, weakref.ref(self))  # no cycle: it goes with its last user
         self.budget = Budget(budget_bytes, refill_bytes=refill_bytes, pool=pool, on_room=on_room)
-        self.flow = Flow()
+        self.flow = Flow(reads_once=reads_once)
         self.live: set[Request] = set()
         self.ending: set[Read] = set()
         self.num_placed = 0
@@ -342,6 +345,7 @@ class Dispatcher:
     def _start_task(self, read: Read) -> None:
         context = copy_context()
         context.run(on_retry.set, partial(self._count_retry, read))
+        context.run(on_cached.set, read.note_cached)
         context.run(flow.set, read.payer.operation.flow)
         read.task = self.loop.create_task(read.fetch(self.store), context=context)
         read.task.add_done_callback(partial(self._task_ended, read))
@@ -382,6 +386,7 @@ class Dispatcher:
         for started in over:
             read: RangeRead = started.tag
             read.queue_s += started.queue_s
+            read.is_cached = started.is_cached
             try:
                 ends.append((read, started.result(), None))
             except BaseException as error:
@@ -415,7 +420,7 @@ class Dispatcher:
                 self._fail_all(read, error)
             else:
                 num_bytes = self._deliver(read, result)
-            counted.append((read.sinks, num_bytes, read.queue_s))
+            counted.append((read.sinks, num_bytes, read.queue_s, read.is_cached))
         for read in given_up:
             self._ended_unwanted(read)
         self._dispatch()  # first: what begins now is the same round

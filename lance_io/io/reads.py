@@ -181,10 +181,12 @@ class Read:
     num_bytes  what it will hold at most, once answered what it does hold
     queued_s   when it got in the queue, by the loop's clock
     queue_s    how long it waited before it was sent
+    is_cached  whether a disk cache has answered it
     """
 
     __slots__ = (
         "holders",
+        "is_cached",
         "num_bytes",
         "payer",
         "priority",
@@ -206,8 +208,13 @@ class Read:
         self.num_bytes = num_bytes
         self.state: Literal["queued", "in flight", "given up", "ended"] = "queued"
         self.queued_s = self.queue_s = 0.0
+        self.is_cached = False
         self.task: asyncio.Task[Any] | None = None  # what carries it in flight: a task,
         self.started: StartedRead | None = None  # or a store that needs none
+
+    def note_cached(self) -> None:
+        """A disk cache answers it (`store.counters.on_cached`)."""
+        self.is_cached = True
 
     @property
     def is_urgent(self) -> bool:

@@ -106,7 +106,7 @@ class ReadScheduler:
             sinks += (shared.stats,)
             pool = pool or shared.pool
         refill_bytes = self._mergings[merge].read_bytes_max
-        self._own = Operation(sinks, budget_bytes, refill_bytes, pool or process_pool())
+        self._own = Operation(sinks, budget_bytes, refill_bytes, pool or process_pool(), reads_once=merge == "scan")
         self._closed: str | None = None  # what was closed
 
     def file(

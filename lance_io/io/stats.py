@@ -35,8 +35,10 @@ class IoStats:
 
     num_ranges       byte ranges asked for
     bytes_wanted     their lengths
-    num_reads        requests sent to the store for them
+    num_reads        requests sent to the store for them; what a disk cache answers counts until it has
     bytes_read       what those returned
+    num_cached       reads that a disk cache answered, without a request
+    bytes_cached     what those returned
     retries          how many requests were made again, as they failed or were late
     rounds           disjoint periods with a request in flight
     bytes_held_peak  most that was being fetched, or fetched and not yet taken by its consumer, at one moment
@@ -49,6 +51,8 @@ class IoStats:
     bytes_wanted: int = 0
     num_reads: int = 0
     bytes_read: int = 0
+    num_cached: int = 0
+    bytes_cached: int = 0
     retries: int = 0
     rounds: int = 0
     bytes_held_peak: int = 0
@@ -56,6 +60,7 @@ class IoStats:
     queue_s_max: float = 0.0
     _in_flight: int = field(default=0, repr=False)
     _bytes_held: int = field(default=0, repr=False)
+    _is_sent: bool = field(default=False, repr=False)  # whether a request of this round was one
 
     @property
     def amplification(self) -> float:
@@ -65,7 +70,7 @@ class IoStats:
     def snapshot(self) -> IoStats:
         """A copy that does not change any more."""
         with _lock:
-            return replace(self, _in_flight=0, _bytes_held=0)
+            return replace(self, _in_flight=0, _bytes_held=0, _is_sent=False)
 
 
 Sinks: TypeAlias = tuple[IoStats, ...]
@@ -156,19 +161,29 @@ def count_retry(sinks: Sinks) -> None:
             stats.retries += 1
 
 
-def end_reads(reads: Iterable[tuple[Sinks, int, float]]) -> None:
+def end_reads(reads: Iterable[tuple[Sinks, int, float, bool]]) -> None:
     """Requests have been answered, have failed or were cancelled.
 
-    reads  of each where it counts, bytes that came (0 for a failure), seconds that it had waited before it was sent
+    reads  of each where it counts, bytes that came (0 for a failure), seconds that it had waited before it was sent,
+           and whether a disk cache had it, so that there was no request
     """
     with _lock:
-        for sinks, num_bytes, queue_s in reads:
+        for sinks, num_bytes, queue_s, is_cached in reads:
             for stats in sinks:
                 stats._in_flight -= 1
-                stats.bytes_read += num_bytes
+                if is_cached:
+                    stats.num_reads -= 1
+                    stats.num_cached += 1
+                    stats.bytes_cached += num_bytes
+                else:
+                    stats._is_sent = True
+                    stats.bytes_read += num_bytes
                 stats.queue_s += queue_s
                 if queue_s > stats.queue_s_max:
                     stats.queue_s_max = queue_s
+                if not stats._in_flight:
+                    stats.rounds -= not stats._is_sent
+                    stats._is_sent = False
 
 
 def count_round(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lance_io.io.stats import begin_reads, count_round, count_wanted, end_reads, sinks_now
 from lance_io.records import dataclass
-from lance_io.store.api import ALL
+from lance_io.store.api import ALL, keeps_copies
+from lance_io.store.counters import on_cached
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,14 +39,62 @@ class Read:
 
     async def answer_async(self) -> Buffer:
         """See `Request`."""
-        sinks, num_bytes = sinks_now(self.store.identity), 0
+        data, _ = await self._read()
+        return data
+
+    async def _read(self) -> tuple[Buffer, ObjectMeta]:
+        sinks, num_bytes, is_cached = sinks_now(self.store.identity), 0, False
+
+        def note_cached() -> None:
+            nonlocal is_cached
+            is_cached = True
+
+        token = on_cached.set(note_cached)
         begin_reads([sinks])
         try:
-            data, _ = await self.store.get(self.key)
+            data, meta = await self.store.get(self.key)
             num_bytes = len(data)
         finally:
-            end_reads([(sinks, num_bytes, 0.0)])
+            on_cached.reset(token)
+            end_reads([(sinks, num_bytes, 0.0, is_cached)])
         count_wanted(sinks, 1, num_bytes)
+        return data, meta
+
+
+@dataclass(frozen=True, slots=True)
+class FindCopy:
+    """The bytes of an object without a request, where a disk cache has them, else None; see `KeepsCopies`."""
+
+    store: ObjectStore
+    key: str
+    etag: str | None = None
+
+    def answer_sync(self) -> None:
+        """Stores that answer at once keep no copies."""
+
+    async def answer_async(self) -> Buffer | None:
+        """See `Request`."""
+        store: object = self.store
+        if not keeps_copies(store):
+            return None
+        data = await store.find_copy(self.key, self.etag)
+        if data is not None:
+            sinks = sinks_now(self.store.identity)
+            begin_reads([sinks])
+            end_reads([(sinks, len(data), 0.0, True)])
+            count_wanted(sinks, 1, len(data))
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCopied(Read):
+    """A whole object whose name may be used again, to be kept in a disk cache if there is one."""
+
+    async def answer_async(self) -> Buffer:
+        """See `Request`."""
+        data, meta = await self._read()
+        if keeps_copies(self.store) and meta.etag is not None:
+            self.store.keep_copy(self.key, meta.etag, data)
         return data
 
 

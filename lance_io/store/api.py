@@ -448,6 +448,10 @@ class StartedRead(Protocol):
     tag: Any
 
     @property
+    def is_cached(self) -> bool:
+        """Whether a cache had it, once it is over: no request was made."""
+
+    @property
     def queue_s(self) -> float:
         """Seconds that its requests have waited before they were sent."""
 
@@ -462,9 +466,15 @@ class StartedRead(Protocol):
 
 
 class Flow:
-    """The requests of one operation: those of several take turns where they wait."""
+    """The requests of one operation: those of several take turns where they wait.
 
-    __slots__ = ("__weakref__",)
+    reads_once  what they read is hardly asked for again: it is a scan
+    """
+
+    __slots__ = ("__weakref__", "reads_once")
+
+    def __init__(self, *, reads_once: bool = False) -> None:
+        self.reads_once = reads_once
 
 
 flow: Final[ContextVar[Flow | None]] = ContextVar("lance_io.store.flow", default=None)
@@ -502,6 +512,23 @@ class StartReads(Protocol):
         ended  called on the loop with those that are over, in a later turn; not with those that were cancelled
         told   called with the tag of one whose request is made again: with True as it is late, with False as it failed
         """
+
+
+@runtime_checkable
+class KeepsCopies(Protocol):
+    """Offered by stores with a disk cache, for objects whose names may be used again, such as manifests.
+
+    What never changes they keep by themselves.
+    """
+
+    async def find_copy(self, key: str, etag: str | None) -> Buffer | None:
+        """The bytes of an object without a request: of the one with this etag, or, with None, of the last one known."""
+
+    def keep_copy(self, key: str, etag: str | None, data: Buffer) -> None:
+        """Keep an object that was read; returns at once."""
+
+    def forget_copy(self, key: str) -> None:
+        """Keep none of an object any more; returns at once."""
 
 
 @runtime_checkable
@@ -551,6 +578,11 @@ def _offers(kind: type, protocol: type) -> bool:
     if found is None:
         found = _OFFERED[kind, protocol] = issubclass(kind, protocol)
     return found
+
+
+def keeps_copies(store: object) -> TypeGuard[KeepsCopies]:
+    """Whether a store offers `KeepsCopies`."""
+    return _offers(type(store), KeepsCopies)
 
 
 @runtime_checkable
@@ -619,6 +651,7 @@ __all__ = [
     "PartWriter",
     "PlanReads",
     "StartReads",
+    "KeepsCopies",
     "StartedRead",
     "SyncReads",
     "SyncWrites",

@@ -27,6 +27,9 @@ READS: frozenset[Operation] = frozenset({"get", "head", "list"})
 on_retry: Final[ContextVar[Callable[[bool], None] | None]] = ContextVar("lance_io.store.on_retry", default=None)
 """Called whenever a store repeats a request of this context: who reads may want to know. True: as it was late only."""
 
+on_cached: Final[ContextVar[Callable[[], None] | None]] = ContextVar("lance_io.store.on_cached", default=None)
+"""Called when a read of this context was answered by a disk cache, without a request."""
+
 
 class LoggedRequest(NamedTuple):
     """One request as the log keeps it; `end` is -1 where the request names no end, `start` -n for a suffix of n."""

@@ -94,7 +94,7 @@ class FakeStarted:
         self._task = asyncio.ensure_future(store.get_range(key, start, end))
         self._task.add_done_callback(self._tell)
         self._ended: RangesEnded | None = ended
-        self.queue_s = 0.25
+        self.queue_s, self.is_cached = 0.25, False
 
     def result(self) -> bytes | None:
         data = self._task.result()

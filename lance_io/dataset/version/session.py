@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -13,16 +14,17 @@ from weakref import WeakKeyDictionary, WeakSet
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
 from lance_io.io.cache import CacheStats, SearchCache
-from lance_io.limits import METADATA_CACHE_BYTES
+from lance_io.limits import DISK_CACHE_BYTES, METADATA_CACHE_BYTES, from_environment
+from lance_io.store.api import offers_sync_reads
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping
 
     from lance_io.commit.handler import CommitHandler
     from lance_io.commit.lock import CommitLock
     from lance_io.io.shared_limits import IoScheduler
     from lance_io.store.api import ObjectStore
+    from lance_io.store.disk_cache.disk_cache import DiskCache, DiskCacheStats
     from lance_io.store.url import Location
 
 PLACES_MAX: Final = 1000  # that a session remembers; their stores live as long as any of them or a dataset there
@@ -53,6 +55,13 @@ class Session:
                                256 MiB by default
     io_scheduler               bounds and numbers for what its datasets read together; None for the defaults, dataset
                                by dataset
+    disk_cache                 a folder on local disk for copies of what never changes in stores far away, which
+                               processes share; None for that of LANCE_IO_DISK_CACHE, if it is set; "" for none
+    disk_cache_bytes           bound on what it takes on disk, its index included, at least 1 MiB; None for
+                               LANCE_IO_DISK_CACHE_BYTES, or 4 GiB
+    disk_cache_scans           whether scans look there, too, and have kept what they read
+
+    Raises `UsageError` for a bound of the disk cache that cannot be.
     """
 
     def __init__(
@@ -61,11 +70,18 @@ class Session:
         metadata_cache_size_bytes: int | None = None,
         *,
         io_scheduler: IoScheduler | None = None,
+        disk_cache: str | os.PathLike[str] | None = None,
+        disk_cache_bytes: int | None = None,
+        disk_cache_scans: bool = False,
     ) -> None:
         self._index_capacity = check_size("index_cache_size_bytes", index_cache_size_bytes, 0)
         capacity = check_size("metadata_cache_size_bytes", metadata_cache_size_bytes, METADATA_CACHE_BYTES)
         self.cache = SearchCache(capacity)
         self.io_scheduler = io_scheduler
+        path = None if disk_cache is None else os.fspath(disk_cache)
+        self._disk_settings = path, disk_cache_bytes, disk_cache_scans
+        self._disk_cache = _disk_cache(*self._disk_settings[:2])
+        self._cached: WeakKeyDictionary[ObjectStore, ObjectStore] = WeakKeyDictionary()  # the same with a disk cache
         self._lock = threading.Lock()
         self._locations: OrderedDict[Any, Location] = OrderedDict()  # the one used longest ago is first
         self._stores: WeakSet[ObjectStore] = WeakSet()  # that places may share
@@ -87,9 +103,11 @@ class Session:
             if found is None:
                 found, handler = open_place(uri, storage_options)
                 if uses_database(uri):
+                    found = replace(found, store=self._with_disk_cache(found.store, storage_options))
                     self._handlers[found.store] = handler
                 else:
-                    found = replace(found, store=self._share(found.store))
+                    store = self._share(found.store)
+                    found = replace(found, store=self._with_disk_cache(store, storage_options))
                 if on is None and str(uri).startswith("memory:"):  # each is private to its dataset
                     return found
                 self._locations[key] = found
@@ -115,6 +133,21 @@ class Session:
                 return known
         self._stores.add(store)
         return store
+
+    def _with_disk_cache(self, store: ObjectStore, storage_options: Mapping[str, str] | None) -> ObjectStore:
+        """The store behind the disk cache, if there is one and the store is far away."""
+        if self._disk_cache is None or offers_sync_reads(store):
+            return store
+        found = self._cached.get(store)
+        if found is None:
+            from lance_io.store.disk_cache.cached_store import CachedStore
+
+            access = getattr(store, "access", None)
+            if access is None:
+                access = repr(sorted((name.lower(), value) for name, value in (storage_options or {}).items()))
+            found = CachedStore(store, self._disk_cache, access, keeps_scans=self._disk_settings[2])
+            self._cached[store] = found
+        return found
 
     def handler(self, location: Location, commit_lock: CommitLock | None = None) -> CommitHandler:
         """What makes versions visible at a place that was located here, or below it.
@@ -147,12 +180,53 @@ class Session:
         """Hits, misses, evictions and bytes of the search cache."""
         return self.cache.stats
 
+    @property
+    def disk_cache_stats(self) -> DiskCacheStats | None:
+        """Hits, misses and bytes of the disk cache, as this process has used it; None without one."""
+        return None if self._disk_cache is None else self._disk_cache.stats
+
+    def flush_disk_cache(self, timeout: float | None = None) -> bool:
+        """Wait until all that was read is in the disk cache, or was dropped.
+
+        The cache is written in the background, and at the end of the process as well; nobody has to call this.
+
+        timeout  seconds to wait at most. Returns whether that was enough
+        """
+        return self._disk_cache is None or self._disk_cache.flush(timeout)
+
     def __repr__(self) -> str:
         return f"Session(index_cache_size_bytes=0, metadata_cache_size_bytes={self.size_bytes()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _session, (self._index_capacity, self.cache.capacity_bytes, self.io_scheduler)
+        return _session, (self._index_capacity, self.cache.capacity_bytes, self.io_scheduler, *self._disk_settings)
 
 
-def _session(index_bytes: int, metadata_bytes: int, io_scheduler: IoScheduler | None) -> Session:
-    return Session(index_bytes, metadata_bytes, io_scheduler=io_scheduler)
+def _session(
+    index_bytes: int,
+    metadata_bytes: int,
+    io_scheduler: IoScheduler | None,
+    disk_cache: str | None,
+    disk_cache_bytes: int | None,
+    disk_cache_scans: bool,
+) -> Session:
+    return Session(
+        index_bytes,
+        metadata_bytes,
+        io_scheduler=io_scheduler,
+        disk_cache=disk_cache,
+        disk_cache_bytes=disk_cache_bytes,
+        disk_cache_scans=disk_cache_scans,
+    )
+
+
+def _disk_cache(path: str | None, capacity_bytes: int | None) -> DiskCache | None:
+    """The disk cache that arguments and environment name; touches no file."""
+    if path is None:
+        path = os.environ.get("LANCE_IO_DISK_CACHE", "")
+    if not path:
+        return None
+    if capacity_bytes is None:
+        capacity_bytes = from_environment("LANCE_IO_DISK_CACHE_BYTES", DISK_CACHE_BYTES)
+    from lance_io.store.disk_cache.disk_cache import open_disk_cache  # with SQLite, which only a cache needs
+
+    return open_disk_cache(path, check_size("disk_cache_bytes", capacity_bytes, 0))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.latest import list_versions
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.commit.record import read_manifest
+from lance_io.commit.record import manifest_in_bytes, read_manifest
 from lance_io.errors import LanceError, NotFound
 from lance_io.plans.plan import Together
-from lance_io.plans.store_requests import Read
+from lance_io.plans.store_requests import FindCopy, Read
 from lance_io.table.manifest.manifest import Manifest, decode_summary
 from lance_io.table.manifest.paths import VERSIONS, manifest_names
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.session import Session
     from lance_io.io.cache import SearchCache
     from lance_io.plans.plan import Plan
+    from lance_io.store.api import Buffer
     from lance_io.store.url import Location
 
 MANIFEST_OVERHEAD = 8  # a parsed manifest takes about so many times its size on disk
@@ -44,9 +45,23 @@ def manifest_in(location: Location, file: VersionFile, cache: SearchCache) -> Pl
     key = ("manifest", location.store.identity, file.key, file.etag)
     manifest: Manifest | None = None if file.etag is None else cache.get(key)
     if manifest is None:
-        manifest, _ = yield from read_manifest(location, file.key, file.version)
+        if file.etag is not None:
+            manifest = yield from _copied_manifest(location, file.key, file.version, file.etag)
+        if manifest is None:
+            manifest, _ = yield from read_manifest(location, file.key, file.version, is_kept=True)
         keep_manifest(location, file, manifest, cache)
     return manifest
+
+
+def _copied_manifest(location: Location, key: str, version: int, etag: str | None) -> Plan[Manifest | None]:
+    """The manifest in a file by a copy on disk, if there is one; see `KeepsCopies`."""
+    data: Buffer | None = yield FindCopy(location.store, key, etag)
+    if data is None:
+        return None
+    try:
+        return manifest_in_bytes(data, key, version)
+    except LanceError:  # it was damaged where it came from, and may be mended there
+        return None
 
 
 def keep_manifest(location: Location, file: VersionFile, manifest: Manifest, cache: SearchCache) -> None:
@@ -63,8 +78,12 @@ def manifest_of(location: Location, version: int, session: Session) -> Plan[Mani
         file = yield from handler.find_version(location, version)
         return (yield from manifest_in(location, file, session.cache))
     for name in manifest_names(version):
+        copied = yield from _copied_manifest(location, location.key(VERSIONS, name), version, None)
+        if copied is not None:
+            return copied
+    for name in manifest_names(version):
         try:
-            manifest, _ = yield from read_manifest(location, location.key(VERSIONS, name), version)
+            manifest, _ = yield from read_manifest(location, location.key(VERSIONS, name), version, is_kept=True)
         except NotFound:
             continue
         return manifest

@@ -9,6 +9,7 @@ only reading back tells who won.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 import weakref
@@ -24,7 +25,7 @@ from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent
 from lance_io.store.forking import never_finalize, survive_fork
 from lance_io.store.policies.download import Download
 from lance_io.store.policies.logical_read import Reading, end_alone, read_through
-from lance_io.store.s3.bucket_options import S3Options, parse_s3
+from lance_io.store.s3.bucket_options import S3Options, access_of, parse_s3
 from lance_io.store.s3.connections import Connections, keep_connected, release
 from lance_io.store.s3.error_codes import client_error, coded_error
 from lance_io.store.s3.listing import PLAIN_NAMES
@@ -105,6 +106,11 @@ class S3Store:
     def origin(self) -> tuple[S3Options, StoreProfile]:
         """What this was made of: stores with the same can stand for each other."""
         return self.options, self.profile
+
+    @property
+    def access(self) -> str:
+        """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
+        return access_of(self.options, os.environ)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 import os
 from dataclasses import field
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from lance_io.errors import UsageError
@@ -59,6 +59,17 @@ _CLIENT_ENVIRONMENT = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "request_timeout", "user_agent", "proxy_url",
      "proxy_ca_certificate", "proxy_excludes", "client_max_retries", "client_retry_timeout", "download_retry_count"}
 )  # fmt: skip
+
+
+_CREDENTIAL_SOURCES: Final = (
+    "AWS_PROFILE",
+    "AWS_DEFAULT_PROFILE",
+    "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_ROLE_ARN",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +247,19 @@ def keys_at_hand(options: S3Options, environment: Mapping[str, str]) -> tuple[st
     if options.profile is not None or not key or not secret or environment.get("AWS_CREDENTIAL_EXPIRATION"):
         return None
     return key, secret, environment.get("AWS_SECURITY_TOKEN") or environment.get("AWS_SESSION_TOKEN")
+
+
+def access_of(options: S3Options, environment: Mapping[str, str]) -> str:
+    """What tells one set of credentials from another, without a secret.
+
+    The access key where it lies open. Where profiles or services give keys that change, where they are looked for.
+    """
+    if options.skip_signature:
+        return "anonymous"
+    keys = keys_at_hand(options, environment)
+    if keys is not None:
+        return f"key {keys[0]}"
+    return repr((options.profile, [environment.get(name) for name in _CREDENTIAL_SOURCES]))
 
 
 def has_profiles(options: S3Options, environment: Mapping[str, str]) -> bool:

@@ -1,0 +1,287 @@
+"""The file of a disk cache against a dictionary: what it gives, what it takes on disk, and what damage does to it."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lance_io.limits import KIB, MIB
+from lance_io.store.disk_cache.fixed_objects import CopyName, NameSpace, is_fixed, table_folder
+from lance_io.store.disk_cache.range_database import CAPACITY_BYTES_MIN, Busy, Damaged, RangeDatabase, Unusable
+from tests.seeds import seed_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAMES = NameSpace("store", "me")
+KEY = "t.lance/data/000000000000000000000000abcdefabcdefabcdefabcdefab.lance"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RangeDatabase]:
+    made = RangeDatabase(str(tmp_path / "cache"), 4 * MIB)
+    yield made
+    made.close()
+
+
+def found(database: RangeDatabase, *names: CopyName) -> list[bytes | None]:
+    return [None if one is None else bytes(one.data) for one in database.find_many(names).copies]
+
+
+def files_bytes(database: RangeDatabase) -> int:
+    return sum(file.stat().st_size for file in Path(database.folder).iterdir())
+
+
+def test_ranges_are_given_whole_and_in_part(database: RangeDatabase) -> None:
+    dice = random.Random(seed_of(1))
+    content = {f"{KEY}{number}": dice.randbytes(20_000) for number in range(4)}
+    kept: dict[str, list[tuple[int, int]]] = {}
+    for _ in range(30):
+        key = dice.choice(list(content))
+        start = dice.randrange(20_000)
+        end = dice.randrange(start + 1, 20_001)
+        database.keep_many([(NAMES.of_range(key, start, end), content[key][start:end])], ())
+        kept.setdefault(key, []).append((start, end))
+    for key, ranges in kept.items():
+        for start, end in ranges:
+            assert found(database, NAMES.of_range(key, start, end)) == [content[key][start:end]]
+    asked = hits = 0
+    for _ in range(300):
+        key = dice.choice(list(content))
+        start = dice.randrange(20_000)
+        end = dice.randrange(start + 1, 20_001)
+        (data,) = found(database, NAMES.of_range(key, start, end))
+        is_there = any(low <= start and end <= high for low, high in kept.get(key, ()))
+        assert data is None or (is_there and data == content[key][start:end])
+        asked, hits = asked + is_there, hits + (data is not None)
+    assert hits > asked // 2  # a few candidates are looked at
+
+
+def test_kinds_stores_and_credentials_are_apart(database: RangeDatabase) -> None:
+    names = [
+        space.of_range(KEY, 0, 4)
+        for space in (NAMES, NameSpace("store", "you"), NameSpace("other", "me"), NameSpace("storem", "e"))
+    ]
+    names += [NAMES.of_object(KEY), NAMES.of_suffix(KEY, 4), NAMES.of_versioned(KEY), NAMES.of_range(KEY + "x", 0, 4)]
+    for at, name in enumerate(names):
+        assert found(database, name) == [None]
+        database.keep_many([(name, b"%04d" % at)], ())
+    assert found(database, *names) == [b"%04d" % at for at in range(len(names))]
+
+
+def test_the_bound_holds_for_all_files_and_the_oldest_go_first(database: RangeDatabase) -> None:
+    dice = random.Random(seed_of(2))
+    hot = NAMES.of_range(KEY, 0, 20_000)
+    database.keep_many([(hot, dice.randbytes(20_000))], ())
+    evicted = 0
+    names = [NAMES.of_range(f"{KEY}{number}", 0, 50_000) for number in range(400)]
+    for at in range(0, len(names), 5):
+        (copy,) = database.find_many([hot]).copies
+        assert copy is not None
+        assert not copy.is_stale  # marked as used with all that were kept since
+        evicted += database.keep_many([(name, dice.randbytes(50_000)) for name in names[at : at + 5]], [copy.copy_id])
+        assert files_bytes(database) <= database.capacity_bytes
+    (copy,) = database.find_many([names[-6]]).copies
+    assert copy is not None
+    assert copy.is_stale
+    there = [data is not None for data in found(database, *names)]
+    assert there == sorted(there)  # the latest, and all of those
+    assert evicted == there.count(False)
+    assert there.count(True) * 50_000 > database.capacity_bytes // 2
+    larger = RangeDatabase(database.folder, 12 * MIB)
+    for at in range(0, len(names), 5):
+        larger.keep_many([(name, dice.randbytes(50_000)) for name in names[at : at + 5]], ())
+    larger.close()
+    assert files_bytes(larger) > 2 * database.capacity_bytes
+    smaller = database
+    smaller.keep_many([(NAMES.of_range(KEY, 1, 5), b"abcd")], ())
+    assert files_bytes(smaller) <= smaller.capacity_bytes
+    assert found(smaller, names[-1]) != [None]
+
+
+def test_a_reader_that_stays_does_not_let_the_log_grow(database: RangeDatabase, tmp_path: Path) -> None:
+    names = [NAMES.of_range(f"{KEY}{number}", 0, 60_000) for number in range(60)]
+    database.keep_many([(names[0], bytes(60_000))], ())
+    other = RangeDatabase(database.folder, database.capacity_bytes)
+    with other._reader as connection:
+        connection.execute("BEGIN")
+        assert connection.execute("SELECT now FROM clock").fetchone() == (1,)
+        with pytest.raises(Busy, match="log"):
+            for name in names:
+                database.keep_many([(name, bytes(60_000))], ())
+        assert files_bytes(database) <= database.capacity_bytes
+        connection.execute("COMMIT")
+    other.close()
+    database.keep_many([(names[-1], bytes(60_000))], ())
+    assert found(database, names[-1]) == [bytes(60_000)]
+
+
+def test_what_is_no_range_is_replaced_and_removed(database: RangeDatabase) -> None:
+    one, two = NAMES.of_versioned("t/_versions/1.manifest"), NAMES.of_versioned("t/_versions/2.manifest")
+    database.keep_many([(one, b"old"), (two, b"2")], ())
+    database.keep_many([(one, b"new and longer")], ())
+    assert found(database, one, two) == [b"new and longer", b"2"]
+    database.remove((), [(one.object_id, one.start)])
+    assert found(database, one, two) == [None, b"2"]
+    database.keep_many([(one, b"again")], ())
+    database.remove((), [(one.object_id, None)])
+    assert found(database, one, two) == [None, None]
+
+
+def _filled(folder: Path) -> dict[CopyName, bytes]:
+    dice = random.Random(3)
+    content = {NAMES.of_range(f"{KEY}{n}", n, n + size): dice.randbytes(size) for n, size in enumerate([5, 900] * 8)}
+    content |= {NAMES.of_range(KEY, 0, 30_000): dice.randbytes(30_000)}
+    content |= {NAMES.of_versioned(f"t/_versions/{n}.manifest"): dice.randbytes(700) for n in range(6)}
+    database = RangeDatabase(str(folder), CAPACITY_BYTES_MIN)
+    database.keep_many(list(content.items()), ())
+    database.close()
+    return content
+
+
+def _read_damaged(folder: Path, content: dict[CopyName, bytes]) -> tuple[int, int]:
+    """How many copies are still there, each of which is right, and how many were told to be damaged or were cut off."""
+    database = RangeDatabase(str(folder), CAPACITY_BYTES_MIN)
+    try:
+        findings = database.find_many(list(content))
+    except Damaged:
+        database.start_anew()
+        assert found(database, *content) == [None] * len(content)
+        database.keep_many(list(content.items()), ())
+        assert found(database, *content) == list(content.values())
+        return 0, len(content)
+    else:
+        there = 0
+        for copy, right in zip(findings.copies, content.values(), strict=True):
+            assert copy is None or bytes(copy.data) == right
+            there += copy is not None
+        try:
+            database.remove(findings.damaged)
+            database.keep_many(list(content.items()), ())
+            assert all(
+                data in (None, right) for data, right in zip(found(database, *content), content.values(), strict=True)
+            )
+        except Damaged:
+            database.start_anew()
+        return there, len(findings.damaged)
+    finally:
+        database.close()
+
+
+def test_flipped_bits_are_found_wherever_they_are(tmp_path: Path) -> None:
+    content = _filled(tmp_path / "whole")
+    file = tmp_path / "whole" / "ranges-1.sqlite"
+    whole = file.read_bytes()
+    dice = random.Random(seed_of(4))
+    damaged_copies = 0
+    places = [whole.index(right[:16]) + dice.randrange(len(right[:16])) for right in content.values() if len(right) > 4]
+    places += range(0, 100, 3)  # the header of the file, and of its first page
+    places += [page + at for page in range(0, len(whole), 4096) for at in (0, 1, 3, 8, 9, dice.randrange(4096))]
+    for place in places:
+        folder = tmp_path / "flipped"
+        folder.mkdir()
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << dice.randrange(8)
+        (folder / file.name).write_bytes(flipped)
+        _, damaged = _read_damaged(folder, content)
+        damaged_copies += damaged
+        shutil.rmtree(folder)
+    assert damaged_copies >= len(content) - 8
+
+
+def test_files_cut_short_are_begun_anew(tmp_path: Path) -> None:
+    content = _filled(tmp_path / "whole")
+    file = tmp_path / "whole" / "ranges-1.sqlite"
+    whole = file.read_bytes()
+    for length in (0, 1, 100, 4095, 4096, 5000, len(whole) // 2, len(whole) - 4096, len(whole) - 1):
+        folder = tmp_path / "cut"
+        folder.mkdir()
+        (folder / file.name).write_bytes(whole[:length])
+        _read_damaged(folder, content)
+        shutil.rmtree(folder)
+
+
+def test_others_go_on_with_the_file_that_was_begun_anew(database: RangeDatabase) -> None:
+    name = NAMES.of_range(KEY, 0, 3)
+    database.keep_many([(name, b"abc")], ())
+    other = RangeDatabase(database.folder, database.capacity_bytes)
+    assert found(other, name) == [b"abc"]
+    other.start_anew()
+    assert sorted(os.listdir(database.folder))[0] == "ranges-2.sqlite"
+    assert found(database, name) == [None]
+    database.keep_many([(name, b"abc")], ())
+    assert found(other, name) == [b"abc"]
+    other.close()
+    shutil.rmtree(database.folder)
+    assert found(database, name) == [None]
+    database.keep_many([(name, b"abc")], ())
+    assert found(database, name) == [b"abc"]
+
+
+def test_a_folder_that_cannot_be_is_said_to_be_unusable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    database = RangeDatabase(str(tmp_path / "file" / "below"), 4 * MIB)
+    with pytest.raises(Unusable):
+        database.find_many([NAMES.of_range(KEY, 0, 3)])
+    (tmp_path / "cache" / "ranges-1.sqlite").mkdir(parents=True)
+    database = RangeDatabase(str(tmp_path / "cache"), 4 * MIB)
+    with pytest.raises(Unusable):
+        database.keep_many([], ())
+
+
+def test_only_the_owner_may_look(database: RangeDatabase) -> None:
+    database.keep_many([], ())
+    assert os.stat(database.folder).st_mode & 0o777 == 0o700
+
+
+HEX26 = "abcdef0123456789abcdef0123"
+UUID = "0e984725-c51c-4bf4-9960-e1c80e27aba0"
+
+
+@pytest.mark.parametrize(
+    ("key", "folder"),
+    [
+        (f"a/t.lance/data/{'01' * 12}{HEX26}.lance", "a/t.lance"),
+        (f"data/{UUID}.lance", ""),
+        (f"t/data/{UUID.replace('-', '')}.lance", "t"),
+        (f"t/data/{'01' * 12}{HEX26}/0000001.blob", "t"),
+        ("t/tree/b/_deletions/3-17-16437282748.arrow", "t/tree/b"),
+        ("t/_deletions/3-17-16437282748.bin", "t"),
+        (f"t/_transactions/7-{UUID}.txn", "t"),
+        (f"t/_indices/{UUID}/index.idx", "t"),
+        (f"t/data/_indices/{UUID}/pages/1", "t/data"),
+        ("t/data/part-0.lance", None),
+        (f"t/data/{UUID}", None),
+        (f"t/other/{UUID}.lance", None),
+        (f"t/_indices/{UUID}", None),
+        ("t/_versions/1.manifest", None),
+        ("t/_versions/18446744073709551614.manifest", None),
+        ("t/_refs/tags/a.json", None),
+        ("t/_versions/latest_version_hint.json", None),
+        (f"t/_transactions/{UUID}", None),
+    ],
+)
+def test_which_objects_never_change(key: str, folder: str | None) -> None:
+    assert is_fixed(key) == (folder is not None)
+    assert table_folder(key) == folder
+
+
+def test_names_are_not_told_by_the_disk(database: RangeDatabase) -> None:
+    space = NameSpace("s3://bucket@aws", "key AKIDEXAMPLE")
+    database.keep_many([(space.of_range(KEY, 0, 3), b"abc")], ())
+    database.close()
+    held = b"".join(file.read_bytes() for file in Path(database.folder).iterdir())
+    assert b"AKIDEXAMPLE" not in held
+    assert b"t.lance" not in held
+
+
+def test_sizes_within_the_bound() -> None:
+    for capacity in (CAPACITY_BYTES_MIN, 5 * MIB, 100 * MIB, 4096 * MIB, 1 << 45):
+        database = RangeDatabase("/nowhere", capacity)
+        assert database.batch_bytes_max > 0
+        assert database.pages_max * 4096 + database.log_bytes_max + 64 * KIB <= capacity
