@@ -107,7 +107,9 @@ class Session:
                     self._handlers[found.store] = handler
                 else:
                     store = self._share(found.store)
-                    found = replace(found, store=self._with_disk_cache(store, storage_options))
+                    if on is None:  # what a filesystem object reads from has no name that other processes know
+                        store = self._with_disk_cache(store, storage_options)
+                    found = replace(found, store=store)
                 if on is None and str(uri).startswith("memory:"):  # each is private to its dataset
                     return found
                 self._locations[key] = found
