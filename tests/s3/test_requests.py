@@ -21,7 +21,7 @@ import pytest
 
 import lance_io
 from lance_io.runtime import run
-from lance_io.store.s3 import connections
+from lance_io.store.cloud import connections
 from tests.s3.proxy import CountingProxy
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from pathlib import Path
 from lance_io.limits import MIB
 from lance_io.store import storage_options
 from lance_io.store.api import CLOUD, LOCAL, StoreProfile
+from lance_io.store.cloud import client_options
 from lance_io.store.s3 import bucket_options
 from lance_io.store.upload import PART_BYTES, PARTS_IN_FLIGHT
 
@@ -21,7 +22,7 @@ def test_every_number_of_a_profile_is_named() -> None:
 
 
 def test_every_option_of_s3_is_named_and_no_other() -> None:
-    source = Path(bucket_options.__file__).read_text()
+    source = "".join(Path(module.__file__).read_text() for module in (bucket_options, client_options))
     read = set(re.findall(r'(?:found|_endpoint)\.(?:text|switch|seconds|whole_number)\("(\w+)"', source))
     profile = {field.name for field in fields(StoreProfile)} | {"block_size", "durability"}
     assert NAMED - profile == read

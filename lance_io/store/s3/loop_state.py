@@ -10,18 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from contextlib import AsyncExitStack, suppress
 from functools import cache, cached_property, partial
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.runtime import in_thread, load_modules
+from lance_io.store.cloud.client_options import (
+    KEEPALIVE_S,
+    READ_BUFFER_BYTES,
+    certificates_file,
+    is_header_text,
+    tls_context,
+)
 from lance_io.store.forking import never_finalize
 from lance_io.store.http.sigv4 import Signer
 from lance_io.store.http.tls import TlsSettings
-from lance_io.store.s3.bucket_options import has_profiles, is_header_text, keys_at_hand
+from lance_io.store.s3.bucket_options import has_profiles, keys_at_hand
 from lance_io.store.s3.credentials import Chain
 from lance_io.store.s3.error_codes import credentials_error, no_credentials
 
@@ -32,10 +38,6 @@ if TYPE_CHECKING:
 
     from lance_io.store.s3.bucket_options import S3Options
 
-READ_BUFFER_BYTES = 1 << 18  # what the HTTP client holds of a body; its default of 64 KiB wakes us four times as often
-SLOWEST_BYTES_PER_S = 1_000_000  # a request may take a second longer for every so many bytes
-STALL_S = 10.0  # silence on a socket that counts as a broken connection
-KEEPALIVE_S = 15.0  # idle connections are dropped before S3 drops them (20 s)
 REGION_DEFAULT = "us-east-1"
 LOOK_S = 1.0  # between two looks at credentials, which hold for longer than that (`MARGIN_S`)
 CHAIN_SHARED_S = 15.0  # after which a new store looks for credentials itself: files may say something else by now
@@ -57,25 +59,6 @@ def _read_service_data(session: Any) -> None:
         loader.load_service_model("s3", kind)
     for name in ("endpoints", "partitions", "sdk-default-configuration", "_retry"):
         loader.load_data(name)
-
-
-@cache
-def _tls_context(bundle: str) -> ssl.SSLContext:
-    """Trust in the certificates of one file, read once per process: parsing them costs 20 ms."""
-    import ssl
-
-    return ssl.create_default_context(cafile=bundle)
-
-
-@cache
-def _pem_file(text: str) -> IO[str]:
-    """Certificates as a file, for a client that takes nothing else; it goes when the process ends."""
-    import tempfile
-
-    file = tempfile.NamedTemporaryFile("w", prefix="lance-io-ca-", suffix=".pem")
-    file.write(text)
-    file.flush()
-    return file
 
 
 @cache
@@ -310,8 +293,7 @@ class LoopState:
 
     @property
     def _ca_file(self) -> str | None:
-        text = self._options.ca_certificates
-        return _pem_file(text).name if text and text.lstrip().startswith("-----BEGIN") else text
+        return certificates_file(self._options.ca_certificates)
 
     @property
     def _is_plain_http(self) -> bool:
@@ -338,7 +320,7 @@ class LoopState:
     @cached_property
     def proxy(self) -> str | None:
         """The proxy of the ranged GETs, by option or environment."""
-        return self._find_proxy()
+        return self._options.find_proxy(self._host, is_plain_http=self._is_plain_http)
 
     def tls_settings(self) -> TlsSettings:
         """Whom our own HTTP client has to trust."""
@@ -358,16 +340,7 @@ class LoopState:
         bundle = self._ca_file or self._bundle
         if bundle is None:
             return True
-        return _tls_context(bundle)
-
-    def _find_proxy(self) -> str | None:
-        if self._options.proxy:
-            return self._options.proxy_for(self._host)
-        if sys.platform == "linux" and not any(name.lower().endswith("_proxy") for name in os.environ):
-            return None  # without an import of 15 ms that would come to the same
-        from urllib.request import getproxies, proxy_bypass
-
-        return None if proxy_bypass(self._host) else getproxies().get("http" if self._is_plain_http else "https")
+        return tls_context(bundle)
 
     @property
     def _host(self) -> str:
