@@ -1,4 +1,4 @@
-"""Fixtures that every room's tests may use: the S3 server of the session, a fresh place in it, what is flushed."""
+"""Fixtures that every room's tests may use: the servers of the session, a fresh place in them, what is flushed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from lance_io.runtime import engine as runtime_engine
 from tests.seeds import seeded
-from tests.servers import S3Server, s3_server
+from tests.servers import GcsServer, S3Server, gcs_server, s3_server, versity_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +45,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def s3() -> Iterator[S3Server]:
     """A prepared MinIO server, one per test session."""
     with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def versity() -> Iterator[S3Server]:
+    """A prepared versitygw, one per test session."""
+    with versity_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[GcsServer]:
+    """A prepared fake-gcs-server, one per test session."""
+    with gcs_server() as server:
         yield server
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 import pytest_asyncio
+from minio import Minio
 from minio.error import S3Error
 
 from lance_io.store.local.disk import LocalStore
@@ -17,7 +18,6 @@ from lance_io.store.url import open_store
 from lance_io.testing.conformance import Place, StoreConformance
 from lance_io.testing.faults import FaultyStore
 from lance_io.testing.record import record
-from minio import Minio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
