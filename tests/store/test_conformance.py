@@ -1,4 +1,4 @@
-"""Memory, local disk and S3 pass one suite; each has a back door that does not go through the store."""
+"""Memory, local disk, S3 and Azure pass one suite; each has a back door that does not go through the store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 import pytest_asyncio
+from azure.core.exceptions import ResourceNotFoundError
+from azure.storage.blob import ContainerClient
 from minio import Minio
 from minio.error import S3Error
 
@@ -20,10 +22,10 @@ from lance_io.testing.faults import FaultyStore
 from lance_io.testing.record import record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from lance_io.store.api import ObjectStore
-    from tests.servers import S3Server
+    from tests.servers import AzureServer, S3Server
 
 
 def _memory_place(store: Any, inner: MemoryStore) -> Place:
@@ -121,4 +123,58 @@ class TestS3ThroughAiobotocore(_OnMinio):
     OPTIONS: ClassVar = {"fast_get": "false"}
 
 
-del StoreConformance, _OnMinio  # tests to inherit, not to run
+@pytest.fixture(scope="module")
+def azure_back_door(azure: AzureServer) -> Iterator[ContainerClient]:
+    """Another client of the same server."""
+    account = f"{azure.endpoint}/{azure.account}"
+    with ContainerClient(account, azure.container, azure.account_key) as client:
+        yield client
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def azure_stores(azure: AzureServer) -> AsyncIterator[Callable[..., ObjectStore]]:
+    """One store per set of options."""
+    made: dict[str, ObjectStore] = {}
+
+    def store_of(**options: str) -> ObjectStore:
+        name = str(options)
+        if name not in made:
+            made[name] = open_store(f"az://{azure.container}", azure.options(**options)).store
+        return made[name]
+
+    yield store_of
+    for store in made.values():
+        await store.aclose()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+class _OnAzurite(StoreConformance):
+    OPTIONS: ClassVar[dict[str, str]]
+
+    @pytest.fixture
+    def place(
+        self, s3_prefix: str, azure_back_door: ContainerClient, azure_stores: Callable[..., ObjectStore]
+    ) -> Place:
+        def write(key: str, data: bytes) -> None:
+            azure_back_door.upload_blob(key, data, overwrite=True)
+
+        def read(key: str) -> bytes | None:
+            try:
+                return azure_back_door.download_blob(key).readall()
+            except ResourceNotFoundError:
+                return None
+
+        return Place(azure_stores(**self.OPTIONS), s3_prefix, write, read)
+
+
+class TestAzure(_OnAzurite):
+    OPTIONS: ClassVar = {}
+
+
+class TestAzureThroughItsLibrary(_OnAzurite):
+    """The slow way of reading."""
+
+    OPTIONS: ClassVar = {"fast_get": "false"}
+
+
+del StoreConformance, _OnMinio, _OnAzurite  # tests to inherit, not to run

@@ -88,6 +88,11 @@ class Renewal(Generic[T]):
         return self._found[0]
 
     @property
+    def latest(self) -> T | None:
+        """The last one, whether it still holds or not."""
+        return None if self._found is None else self._found[0]
+
+    @property
     def expires_s(self) -> float | None:
         """When it expires, in seconds since 1970; None: never, or there is none."""
         return None if self._found is None else self._found[1]

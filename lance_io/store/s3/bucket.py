@@ -21,6 +21,7 @@ from lance_io.store.s3.bucket_options import S3Options, parse_s3
 from lance_io.store.s3.error_codes import client_error, coded_error
 from lance_io.store.s3.listing import PLAIN_NAMES, list_page
 from lance_io.store.s3.loop_state import LoopState, load_library, missing_library
+from lance_io.store.s3.oss_options import as_s3_options
 from lance_io.store.s3.site import S3Site
 from lance_io.store.storage_options import planning
 
@@ -46,6 +47,11 @@ def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
     parsed = parse_s3(bucket, options)
     profile = (CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planning(options))
     return S3Store(parsed, profile=profile.within_descriptors())
+
+
+def open_oss(bucket: str, options: Mapping[str, str]) -> S3Store:
+    """The same of a bucket at Alibaba's OSS, which speaks S3, by the options that it has in pylance."""
+    return open_s3(bucket, as_s3_options(options))
 
 
 class S3Store(CloudStore[LoopState]):
