@@ -186,7 +186,9 @@ class AzureStore(CloudStore[AccountClients]):
         """Write an object with the content of another, without its bytes coming here."""
 
         async def copy(blob: Any, container: Any) -> Any:
-            return await blob.start_copy_from_url(container.get_blob_client(source).url)
+            url = container.get_blob_client(source).url
+            sas = self.options.sas_token  # without which the source is not to be read
+            return await blob.start_copy_from_url(f"{url}?{sas}" if sas and "?" not in url else url)
 
         async def look(blob: Any) -> Any:
             return (await blob.get_blob_properties()).copy

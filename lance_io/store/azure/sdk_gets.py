@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lance_io.errors import LanceError
 from lance_io.store.azure.blob_errors import Refused, library_error
 from lance_io.store.failures import InvalidRange, StoreFailure
 from lance_io.store.policies.transport import TaskAttempt
@@ -56,6 +57,8 @@ class SdkGets:
             download.begin(206 if "range" in asked else 200, headers)
             async for chunk in stream.chunks():
                 download.add(chunk)
+        except LanceError:  # ours are ValueErrors and OSErrors, too; they say all that there is to say
+            raise
         except ValueError as error:  # which the library raises where it does not understand an answer
             text = f"an answer that Azure's library cannot read ({error})"
             raise StoreFailure(text, path=download.key, operation="get") from None
