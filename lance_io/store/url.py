@@ -5,8 +5,10 @@
     memory://                             a store of its own for every call
     shared-memory://name/path             the store of that name in this process
     s3://bucket/path                      `lance_io[s3]`
+    gs://bucket/path                      `lance_io[gcs]`
 
-`file://` and `s3://` are URLs: `%20` is a space, `.` and `..` are resolved, and `?` or `#` ends them, as in pylance.
+`file://`, `s3://` and `gs://` are URLs: `%20` is a space, `.` and `..` are resolved, and `?` or `#` ends them, as in
+pylance.
 Client libraries are imported only when their scheme is opened.
 """
 
@@ -33,11 +35,12 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
-_NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "hf", "oss", "cos", "tos"})
+_NOT_YET = frozenset({"s3+ddb", "az", "abfs", "abfss", "hf", "oss", "cos", "tos"})
 _CLIENTS = {  # what a scheme's store imports
     **dict.fromkeys(("file", "file-object-store"), ("lance_io.store.local.disk",)),
     **dict.fromkeys(("memory", "shared-memory"), ("lance_io.store.memory",)),
     "s3": ("lance_io.store.s3.bucket", "lance_io.store.http.gets"),
+    "gs": ("lance_io.store.gcs.gcs_store", "lance_io.store.http.gets"),
     "s3+ddb": ("lance_io.store.s3.bucket", "aiobotocore.session"),
 }
 _TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # what a URL loses wherever it stands
@@ -100,10 +103,15 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     if scheme == "s3":
         from lance_io.store.s3.bucket import open_s3
 
-        bucket, path = _s3_place(rest)
+        bucket, path = _bucket_place(scheme, rest)
         return Location(open_s3(bucket, options), path, f"s3://{_without_end(rest)}".rstrip("/"))
+    if scheme == "gs":
+        from lance_io.store.gcs.gcs_store import open_gcs
+
+        bucket, path = _bucket_place(scheme, rest)
+        return Location(open_gcs(bucket, options), path, f"gs://{_without_end(rest)}".rstrip("/"))
     if scheme in _NOT_YET:
-        raise UnsupportedError(f"{text}: this release opens local paths and s3://, not {scheme}://")
+        raise UnsupportedError(f"{text}: this release opens local paths, s3:// and gs://, not {scheme}://")
     raise UsageError(f"No object store provider found for scheme: '{scheme}' in {text!r}")
 
 
@@ -145,22 +153,24 @@ def _file_path(rest: str) -> str:
     raise UsageError(f"file://{rest}: expected file:///absolute/path")
 
 
-def _s3_place(rest: str) -> tuple[str, str]:
-    """The bucket and the key prefix of `s3://` + `rest`."""
+def _bucket_place(scheme: str, rest: str) -> tuple[str, str]:
+    """The bucket and the key prefix of `scheme://` + `rest`."""
     bucket, _, path = _without_end(rest).partition("/")
     if "@" in bucket or ":" in bucket:  # not shown: it may be a password
-        raise UsageError("expected s3://bucket/path, found a user or a port; credentials go into storage_options")
+        raise UsageError(
+            f"expected {scheme}://bucket/path, found a user or a port; credentials go into storage_options"
+        )
     if not bucket:
-        raise UsageError(f"s3://{rest}: expected s3://bucket/path, found no bucket")
+        raise UsageError(f"{scheme}://{rest}: expected {scheme}://bucket/path, found no bucket")
     try:
         key = unquote(_without_dots(path), errors="strict")
     except UnicodeDecodeError as error:
-        raise UsageError(f"s3://{rest}: expected escapes of UTF-8 text ({error.reason})") from None
+        raise UsageError(f"{scheme}://{rest}: expected escapes of UTF-8 text ({error.reason})") from None
     key = key.removesuffix("/")
     parts = key.split("/") if key else []
     if not {"", ".", ".."}.isdisjoint(parts) or _CONTROLS.search(key):
         raise UsageError(
-            f"s3://{rest}: expected parts between single slashes, without control characters, found {key!r}"
+            f"{scheme}://{rest}: expected parts between single slashes, without control characters, found {key!r}"
         )
     return bucket, key
 
