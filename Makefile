@@ -123,7 +123,7 @@ minio: need-minio setup ## make sure that there is a MinIO server to start (Go b
 	@$(PY) -m servers minio --build-only
 
 .PHONY: servers
-servers: need-servers setup ## the same for all servers of the tests: MinIO, versitygw, fake-gcs-server
+servers: need-servers setup ## the same for all servers of the tests: MinIO, versitygw, fake-gcs-server, Azurite
 	@$(PY) -m servers --build-only
 
 .PHONY: latency-proxy

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servers import fake_gcs, minio, versity
+from servers import azurite, fake_gcs, minio, versity
 from servers.local_server import ServerError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ SERVERS: dict[str, tuple[type[LocalServer], ModuleType]] = {
     "minio": (minio.MinioServer, minio),
     "versity": (versity.VersityServer, versity),
     "gcs": (fake_gcs.FakeGcsServer, fake_gcs),
+    "azure": (azurite.AzuriteServer, azurite),
 }
 
 

@@ -13,7 +13,15 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from lance_io.runtime import engine as runtime_engine
 from tests.seeds import seeded
-from tests.servers import GcsServer, S3Server, gcs_server, s3_server, versity_server
+from tests.servers import (
+    AzureServer,
+    GcsServer,
+    S3Server,
+    azure_server,
+    gcs_server,
+    s3_server,
+    versity_server,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +67,13 @@ def versity() -> Iterator[S3Server]:
 def gcs() -> Iterator[GcsServer]:
     """A prepared fake-gcs-server, one per test session."""
     with gcs_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[AzureServer]:
+    """A prepared Azurite, one per test session."""
+    with azure_server() as server:
         yield server
 
 

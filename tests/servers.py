@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from servers import fake_gcs, minio, versity
+from servers import azurite, fake_gcs, minio, versity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +60,26 @@ class GcsServer:
         return {"google_base_url": self.endpoint, "allow_http": "true", "google_skip_signature": "true", **more}
 
 
+@dataclass(frozen=True)
+class AzureServer:
+    """A server that speaks Azure's blob storage. It has one user, the owner of the account."""
+
+    endpoint: str
+    account: str
+    account_key: str
+    container: str
+    private_container: str
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Storage options of the owner."""
+        return {"account_key": self.account_key, **self.anonymous_options(), **more}
+
+    def anonymous_options(self, **more: str) -> dict[str, str]:
+        """Where it is, for whoever brings credentials of another kind."""
+        where = {"azure_endpoint": f"{self.endpoint}/{self.account}", "account_name": self.account}
+        return {**where, "allow_http": "true", **more}
+
+
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
     """MinIO: the server of the environment, or a new one for the time of the block."""
@@ -97,6 +117,19 @@ def gcs_server() -> Iterator[GcsServer]:
     """fake-gcs-server: the server of the environment, or a new one for the time of the block."""
     with _running(fake_gcs, fake_gcs.FakeGcsServer) as endpoint:
         yield GcsServer(endpoint, fake_gcs.BUCKET)
+
+
+@contextmanager
+def azure_server() -> Iterator[AzureServer]:
+    """Azurite: the server of the environment, or a new one for the time of the block."""
+    with _running(azurite, azurite.AzuriteServer) as endpoint:
+        yield AzureServer(
+            endpoint=endpoint,
+            account=azurite.ACCOUNT,
+            account_key=azurite.ACCOUNT_KEY,
+            container=azurite.BUCKET,
+            private_container=azurite.PRIVATE_BUCKET,
+        )
 
 
 @contextmanager

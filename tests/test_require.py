@@ -50,6 +50,8 @@ def test_names_every_missing_tool_and_where_it_comes_from(bare: dict[str, str]) 
         "minio",
         "versitygw",
         "fake-gcs-server",
+        "azurite-blob",
+        "nodejs.org",
         "go.dev",
         "docker",
         "Java 17",
@@ -80,13 +82,17 @@ def test_java_is_old_or_not(bare: dict[str, str], version: str, is_enough: bool)
     assert is_enough or "java is 1" in done.stderr
 
 
-@pytest.mark.parametrize("way", ["variable", "program", "go"])
+BUILDS = {"azure": "npm"}  # who makes a server; the others are made by Go
+
+
+@pytest.mark.parametrize("way", ["variable", "program", "build"])
 @pytest.mark.parametrize(
     ("name", "variable", "program"),
     [
         ("minio", "LANCE_IO_TEST_S3_ENDPOINT", "minio"),
         ("versity", "LANCE_IO_TEST_VERSITY_ENDPOINT", "versitygw"),
         ("gcs", "LANCE_IO_TEST_GCS_ENDPOINT", "fake-gcs-server"),
+        ("azure", "LANCE_IO_TEST_AZURE_ENDPOINT", "azurite-blob"),
     ],
 )
 def test_any_way_to_a_server_is_enough(bare: dict[str, str], name: str, variable: str, program: str, way: str) -> None:
@@ -94,7 +100,7 @@ def test_any_way_to_a_server_is_enough(bare: dict[str, str], name: str, variable
     if way == "variable":
         bare[variable] = "http://127.0.0.1:9000"
     else:
-        provide(bare, program if way == "program" else "go", "some version")
+        provide(bare, program if way == "program" else BUILDS.get(name, "go"), "some version")
     assert require(bare, name).returncode == 0
 
 

@@ -13,6 +13,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 import pytest_asyncio
+from azure.core.exceptions import ResourceNotFoundError
+from azure.storage.blob import ContainerClient
 from minio import Minio
 from minio.error import S3Error
 
@@ -25,9 +27,9 @@ from lance_io.testing.faults import FaultyStore
 from lance_io.testing.record import record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
-    from tests.servers import GcsServer, S3Server
+    from tests.servers import AzureServer, GcsServer, S3Server
 
 
 def _memory_place(store: Any, inner: MemoryStore) -> Place:
@@ -177,4 +179,40 @@ class TestGcsThroughGcsfs(_OnGcs):
     OPTIONS: ClassVar = {"fast_get": "false"}
 
 
-del StoreConformance, _InBucket, _OnS3, _OnGcs  # tests to inherit, not to run
+class _OnAzurite(_InBucket):
+    SERVER: ClassVar = "azure"
+
+    @pytest.fixture
+    def place(self, server: AzureServer, s3_prefix: str, azure_back_door: ContainerClient, stores: Stores) -> Place:
+        def write(key: str, data: bytes) -> None:
+            azure_back_door.upload_blob(key, data, overwrite=True)
+
+        def read(key: str) -> bytes | None:
+            try:
+                return azure_back_door.download_blob(key).readall()
+            except ResourceNotFoundError:
+                return None
+
+        store = stores(f"az://{server.container}", server.options(**self.OPTIONS))
+        return Place(store, s3_prefix, write, read)
+
+
+class TestAzure(_OnAzurite):
+    pass
+
+
+class TestAzureThroughItsLibrary(_OnAzurite):
+    """The slow way of reading."""
+
+    OPTIONS: ClassVar = {"fast_get": "false"}
+
+
+@pytest.fixture(scope="module")
+def azure_back_door(azure: AzureServer) -> Iterator[ContainerClient]:
+    """Another client of the same server."""
+    account = f"{azure.endpoint}/{azure.account}"
+    with ContainerClient(account, azure.container, azure.account_key) as client:
+        yield client
+
+
+del StoreConformance, _InBucket, _OnS3, _OnGcs, _OnAzurite  # tests to inherit, not to run

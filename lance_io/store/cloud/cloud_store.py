@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from lance_io.errors import LanceError
 from lance_io.store.api import flow
 from lance_io.store.bounds import check_range
-from lance_io.store.cloud.connections import Clients, Connections, keep_connected, release
+from lance_io.store.cloud.connections import Connections, keep_connected, release
+from lance_io.store.cloud.loop_clients import Clients
 from lance_io.store.counters import StoreStats
 from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent, name_bucket
 from lance_io.store.forking import never_finalize, survive_fork

@@ -16,9 +16,10 @@ import os
 import weakref
 from collections import OrderedDict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from lance_io import runtime
+from lance_io.store.cloud.loop_clients import Clients
 from lance_io.store.forking import never_finalize
 from lance_io.store.policies.hedge import Hedging, Watch
 from lance_io.store.policies.logical_read import Sending
@@ -42,19 +43,6 @@ _rates: weakref.WeakValueDictionary[tuple[str, int], Rate] = weakref.WeakValueDi
 _hedgings: weakref.WeakValueDictionary[tuple[str, int], Hedging] = weakref.WeakValueDictionary()
 
 _kept: OrderedDict[str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle]] = OrderedDict()  # the handle holds it
-
-
-class LoopClients(Protocol):
-    """What a store has opened on one event loop besides connections for GETs: clients, credentials."""
-
-    async def leave(self, user: object) -> None:
-        """`user` needs it no more; whatever nobody needs is closed."""
-
-    def detach(self) -> None:
-        """The loop is closed already: let go without a word."""
-
-
-Clients = TypeVar("Clients", bound=LoopClients)
 
 
 class Connections(Generic[Clients]):

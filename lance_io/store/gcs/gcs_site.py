@@ -45,7 +45,7 @@ class GcsSite:
         """See `Site`."""
         if self._options.skip_signature:
             return self._take(None)
-        token = self._state.tokens.at_hand(now_s)
+        token = self._state.tokens.at_hand()
         return token is not None and self._take(token)
 
     async def make_ready(self, key: str) -> None:

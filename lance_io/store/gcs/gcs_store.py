@@ -17,10 +17,11 @@ from lance_io.errors import NotFound, UsageError
 from lance_io.store.api import ALL, CLOUD, Capabilities, ObjectMeta
 from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
+from lance_io.store.cloud.loop_clients import share_clients
 from lance_io.store.failures import Transient
 from lance_io.store.gcs.gcs_options import GcsOptions, parse_gcs
 from lance_io.store.gcs.gcs_site import GcsSite
-from lance_io.store.gcs.gcs_state import share_state
+from lance_io.store.gcs.gcs_state import GcsState
 from lance_io.store.gcs.json_client import OBJECT, OBJECTS, Answer, Request, missing_library
 from lance_io.store.policies.download import Download
 from lance_io.store.storage_options import planning
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
     from lance_io.store.counters import Operation, StoreStats
-    from lance_io.store.gcs.gcs_state import GcsState
     from lance_io.store.gcs.resumable import ResumableWriter
 
 LIST_PAGE: Final = 1000  # what Google gives at once
@@ -72,7 +72,7 @@ class GcsDownload(Download):
         self._generation = other.version
 
 
-class GcsStore(CloudStore["GcsState"]):
+class GcsStore(CloudStore[GcsState]):
     """One bucket. Usable from any event loop and after a fork; `repr` and errors show no credentials."""
 
     scheme = "gs"
@@ -86,7 +86,7 @@ class GcsStore(CloudStore["GcsState"]):
     def connect(self) -> Connections[GcsState]:
         """See `CloudStore`: our own HTTP client, unless gcsfs was chosen, or a proxy is between, unknown to it."""
         options, connections_max, user = self.options, self.profile.connections_max, object()
-        state = share_state(options, connections_max, user)
+        state = share_clients(GcsState, options, connections_max, user)
         if options.transport == "http" and state.proxy is None:
             from lance_io.store.http.gets import HttpGets
 

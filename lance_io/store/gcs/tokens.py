@@ -1,20 +1,15 @@
-"""OAuth tokens: found by google-auth, renewed ahead of their end, while requests go on with the present one.
-
-A token holds for an hour, mostly. Its renewal is one task, whoever asks, begun `AHEAD_S` before the end: a metadata
-service gives a new one from then on. Nobody waits as long as the present one holds for another `MARGIN_S`, and the
-error of a renewal is told when it has expired, too.
-"""
+"""OAuth tokens, found by google-auth and renewed ahead of their end (`cloud/renewal.py`)."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.errors import AccessDenied
+from lance_io.errors import AccessDenied, LanceError
 from lance_io.runtime import in_thread, load_modules
 from lance_io.store.cloud.client_options import is_header_text
+from lance_io.store.cloud.renewal import Renewal
 from lance_io.store.failures import Transient
 from lance_io.store.gcs.refusals import scrub
 
@@ -22,92 +17,63 @@ if TYPE_CHECKING:
     from lance_io.store.gcs.gcs_options import GcsOptions
 
 SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_write"
-AHEAD_S: Final = 225.0  # before its end a metadata service has another token
-MARGIN_S: Final = 5.0  # a request is on its way for a while, and in line before that
-AGAIN_S: Final = 5.0  # between two renewals ahead of time of which the first one failed
-CLOSE_S: Final = 1.0  # what is under way has so much time left when a store is closed
 
 
 class Tokens:
-    """The token of each moment, for the requests of one event loop."""
+    """The token of each moment, for the requests of one event loop. Never shows it."""
 
     def __init__(self, options: GcsOptions) -> None:
         self._options = options
-        self._is_fixed = options.token is not None
-        self._token = options.token
-        self._ends_s = float("inf")  # when it expires, by the clock of the loop
         self._credentials: Any = None  # google-auth's
-        self._renewal: asyncio.Task[AccessDenied | Transient | None] | None = None
-        self._not_before_s = float("-inf")
+        self._renewal: Renewal[str] = Renewal(self._fetch, self._failure)
         self._refused: str | None = None
 
     def __repr__(self) -> str:
         return "Tokens()"
 
     @property
-    def known(self) -> str | None:
-        """The one given last."""
-        return self._token
+    def secrets(self) -> tuple[str, ...]:
+        """What must not appear in a message: tokens, and what they are asked for with."""
+        key = self._options.service_account or ""
+        found = (self._options.token, self._renewal.latest, self._refused, key, _private_key(key))
+        return tuple(text for text in found if text)
 
-    def at_hand(self, now_s: float) -> str | None:
+    def at_hand(self) -> str | None:
         """That of this moment without waiting, or None where it has to be waited for; begins its renewal when due."""
-        if self._token is None or self._ends_s - now_s < MARGIN_S:
-            return None
-        if self._ends_s - now_s < AHEAD_S and now_s >= self._not_before_s:
-            self._begin()
-        return self._token
+        return self._options.token or self._renewal.at_hand()
 
     async def token(self, key: str) -> str:
         """The same, waiting for it if need be. Raises our errors, which name `key`."""
-        loop = asyncio.get_running_loop()
-        found = self.at_hand(loop.time())
-        if found is None:
-            renewal = self._begin()
-            await asyncio.wait([renewal])
-            error = None if renewal.cancelled() else renewal.result()
-            found = self._token
-            if found is None or self._ends_s <= loop.time():
-                raise _told(error, key)
+        try:
+            found = self._options.token or await self._renewal.get()
+        except LanceError as error:
+            error.path = error.path or key
+            raise
         if not is_header_text(found):
             raise AccessDenied("the token holds characters that no header can", path=key)
         return found
 
     def may_renew(self, refused: str | None) -> bool:
-        """The store refused this token: whether another one is worth a try. Of each only once."""
-        if self._is_fixed or refused is None or refused == self._refused:
+        """The store takes this token no more: whether another one is worth a try, once for each."""
+        if self._options.token is not None or refused is None or refused == self._refused:
             return False
-        if refused == self._token:
-            self._token, self._refused = None, refused
+        self._refused = refused
+        self._renewal.forget(refused)
         return True
 
-    def _begin(self) -> asyncio.Task[AccessDenied | Transient | None]:
-        if self._renewal is None or self._renewal.done():
-            self._renewal = asyncio.get_running_loop().create_task(self._renew())
-        return self._renewal
+    async def _fetch(self) -> tuple[str, float | None]:
+        """Another token, and when it expires, in seconds since 1970."""
+        await load_modules("google.auth", "google.auth.transport.requests", "google.oauth2.service_account")
+        if self._credentials is None:
+            self._credentials = await in_thread(_find, self._options)
+        await in_thread(_refresh, self._credentials)
+        expiry = self._credentials.expiry
+        return self._credentials.token, None if expiry is None else expiry.replace(tzinfo=UTC).timestamp()
 
-    async def _renew(self) -> AccessDenied | Transient | None:
-        """Get another token; gives what went wrong, which each who waits is told in an error of its own."""
-        loop = asyncio.get_running_loop()
-        try:
-            await load_modules("google.auth", "google.auth.transport.requests", "google.oauth2.service_account")
-            if self._credentials is None:
-                self._credentials = await in_thread(_find, self._options)
-            await in_thread(_refresh, self._credentials)
-        except Exception as error:  # of any provider, and what they raise is not one family
-            self._not_before_s = loop.time() + AGAIN_S
-            return self._failure(error)
-        found, expiry = self._credentials.token, self._credentials.expiry
-        rest_s = float("inf") if expiry is None else (expiry.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds()
-        self._token, self._ends_s = found, loop.time() + rest_s
-        self._not_before_s = loop.time() + min(AGAIN_S, max(0.0, rest_s))
-        return None
-
-    def _failure(self, error: Exception) -> AccessDenied | Transient:
+    def _failure(self, error: Exception) -> LanceError:
         from google.auth import exceptions
 
-        key = self._options.service_account or ""
-        secrets = [text for text in (key, self._token, _private_key(key)) if text]
-        text = scrub(f"{type(error).__name__}: {error}", secrets)
+        text = scrub(f"{type(error).__name__}: {error}", self.secrets)
         if isinstance(error, exceptions.DefaultCredentialsError) and self._options.credentials is None:
             return AccessDenied(
                 "no Google credentials found in storage options, environment, gcloud's files or metadata service; "
@@ -119,17 +85,7 @@ class Tokens:
 
     async def close(self) -> None:
         """End what is under way, soon."""
-        renewal, self._renewal = self._renewal, None
-        if renewal is not None and not (await asyncio.wait([renewal], timeout=CLOSE_S))[0]:
-            renewal.cancel()
-            await asyncio.wait([renewal])
-
-
-def _told(error: AccessDenied | Transient | None, key: str) -> AccessDenied | Transient:
-    """An error of one's own."""
-    if isinstance(error, Transient):
-        return Transient(error.message, path=key, operation=error.operation)
-    return AccessDenied("no token" if error is None else error.message, path=key)
+        await self._renewal.close()
 
 
 def _find(options: GcsOptions) -> Any:

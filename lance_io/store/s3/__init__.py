@@ -2,6 +2,7 @@
 
     bucket.py          `S3Store`: one bucket
     bucket_options.py  what storage options and environment say about it
+    oss_options.py     the same of a bucket of Alibaba's, in terms of S3
     loop_state.py      credentials and clients of one event loop
     credentials.py     renewed ahead of their end
     site.py            what `http/` has to know of a bucket: where, signed how, which refusals

@@ -15,11 +15,13 @@ from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
 from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
+from lance_io.store.cloud.loop_clients import share_clients
 from lance_io.store.failures import Transient, name_bucket
 from lance_io.store.s3.bucket_options import S3Options, parse_s3
 from lance_io.store.s3.error_codes import client_error, coded_error
 from lance_io.store.s3.listing import PLAIN_NAMES, list_page
-from lance_io.store.s3.loop_state import load_library, missing_library, share_state
+from lance_io.store.s3.loop_state import LoopState, load_library, missing_library
+from lance_io.store.s3.oss_options import as_s3_options
 from lance_io.store.s3.site import S3Site
 from lance_io.store.storage_options import planning
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
     from lance_io.store.counters import Operation, StoreStats
-    from lance_io.store.s3.loop_state import LoopState
     from lance_io.store.s3.multipart import S3PartWriter
 
 LIST_METHOD = "list_objects_v2"
@@ -48,7 +49,12 @@ def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
     return S3Store(parsed, profile=profile.within_descriptors())
 
 
-class S3Store(CloudStore["LoopState"]):
+def open_oss(bucket: str, options: Mapping[str, str]) -> S3Store:
+    """The same of a bucket at Alibaba's OSS, which speaks S3, by the options that it has in pylance."""
+    return open_s3(bucket, as_s3_options(options))
+
+
+class S3Store(CloudStore[LoopState]):
     """One bucket. Usable from any event loop and after a fork; `repr` and errors show no credentials."""
 
     scheme = "s3"
@@ -61,7 +67,7 @@ class S3Store(CloudStore["LoopState"]):
     def connect(self) -> Connections[LoopState]:
         """See `CloudStore`: our own HTTP client, unless another was chosen, or a proxy is between, unknown to it."""
         options, connections_max, user = self.options, self.profile.connections_max, object()
-        state = share_state(options, connections_max, user)
+        state = share_clients(LoopState, options, connections_max, user)
         if options.transport == "http" and state.proxy is None:
             from lance_io.store.http.gets import HttpGets
 

@@ -1,16 +1,10 @@
-"""What an S3 store needs per event loop: credentials, an aiobotocore client, an HTTP session for ranged GETs.
-
-Sockets and client sessions belong to the loop that made them, so each loop gets a `LoopState` of its own; it opens
-what is asked for, once, and closes all of it on its loop.
-
-Stores of the same options share it (`share_state`): making a session and a client costs more than a write does.
-"""
+"""What an S3 store needs per event loop: credentials, an aiobotocore client, an HTTP session for ranged GETs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -24,7 +18,7 @@ from lance_io.store.cloud.client_options import (
     is_header_text,
     tls_context,
 )
-from lance_io.store.forking import never_finalize
+from lance_io.store.cloud.loop_clients import LoopClients
 from lance_io.store.http.sigv4 import Signer
 from lance_io.store.http.tls import TlsSettings
 from lance_io.store.s3.bucket_options import has_profiles, keys_at_hand
@@ -40,8 +34,6 @@ if TYPE_CHECKING:
 
 REGION_DEFAULT = "us-east-1"
 LOOK_S = 1.0  # between two looks at credentials, which hold for longer than that (`MARGIN_S`)
-CHAIN_SHARED_S = 15.0  # after which a new store looks for credentials itself: files may say something else by now
-_ENVIRONMENT = ("AWS_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "HOME", "BOTO")  # what names begin with
 
 
 @cache
@@ -134,17 +126,16 @@ async def credentials_of(session: Any) -> Any:
     return await credentials.get_frozen_credentials()
 
 
-class LoopState:
+class LoopState(LoopClients):
     """Clients of one event loop; every method runs on that loop."""
 
+    variables = ("AWS_", "BOTO")
+
     def __init__(self, options: S3Options, connections_max: int) -> None:
+        super().__init__(options, connections_max)
         self._options = options
         self._connections_max = connections_max
-        self._environment = _read_environment()
         self._keys = keys_at_hand(options, os.environ)
-        self._loop = asyncio.get_running_loop()
-        self._made_s = self._loop.time()
-        self._users: set[object] = set()
         self._lock = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._session: Any = None  # aiobotocore's session: configuration and credentials
@@ -348,27 +339,12 @@ class LoopState:
 
     # -- sharing, and the end ---------------------------------------------------------------------------------------
 
-    def fits(self, options: S3Options, connections_max: int, environment: list[tuple[str, str]]) -> bool:
-        """Whether a new store on the running loop may share this, which then is as good as one of its own."""
-        if self._loop is not asyncio.get_running_loop() or environment != self._environment:
-            return False
-        is_known = self._options.skip_signature or self._keys is not None
-        is_new = is_known or self._loop.time() - self._made_s < CHAIN_SHARED_S
-        return is_new and connections_max == self._connections_max and options == self._options
+    def is_known(self) -> bool:
+        """See `LoopClients`."""
+        return self._options.skip_signature or self._keys is not None
 
-    def join(self, user: object) -> None:
-        """One more uses this, until it leaves."""
-        self._users.add(user)
-
-    async def leave(self, user: object) -> None:
-        """Close everything if nobody else uses it; what is asked for afterwards opens anew."""
-        self._users.discard(user)
-        if not self._users:
-            with suppress(ValueError):
-                _shared.remove(self)
-            await self._close()
-
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """See `LoopClients`."""
         http, self._http, self._client = self._http, None, None
         stack, self._stack = self._stack, AsyncExitStack()
         try:
@@ -379,43 +355,8 @@ class LoopState:
             if self._chain is not None:
                 await self._chain.close()
 
-    def detach(self) -> None:
-        """The loop is closed already: let go without a word."""
-        with suppress(ValueError):
-            _shared.remove(self)
+    def let_go(self) -> None:
+        """See `LoopClients`."""
         if self._http is not None:
             self._http.detach()
             self._http = None
-
-
-_shared: list[LoopState] = []  # few: a process knows few buckets
-
-
-def share_state(options: S3Options, connections_max: int, user: object) -> LoopState:
-    """The state of a store on the running loop: that of another one which was told the same, or a new one.
-
-    user  leaves it again
-    """
-    environment = _read_environment()
-    for state in _shared:
-        if state.fits(options, connections_max, environment):
-            break
-    else:
-        state = LoopState(options, connections_max)
-        _shared.append(state)
-    state.join(user)
-    return state
-
-
-def _read_environment() -> list[tuple[str, str]]:
-    """What credentials, proxies and files of profiles depend on."""
-    return [(name, value) for name, value in os.environ.items() if name.upper().startswith(_ENVIRONMENT)]
-
-
-def _forget_all() -> None:
-    """In a forked child: they are the parent's."""
-    never_finalize(list(_shared))
-    _shared.clear()
-
-
-os.register_at_fork(after_in_child=_forget_all)
