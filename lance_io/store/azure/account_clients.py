@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from lance_io.errors import LanceError
 from lance_io.runtime import load_modules
 from lance_io.store.azure.authorization import VERSION, Anonymous, Authorization, Bearer, SharedAccess, SharedKey
-from lance_io.store.azure.blob_errors import no_credentials
+from lance_io.store.azure.blob_errors import Refused, no_credentials
 from lance_io.store.cloud.client_options import KEEPALIVE_S, READ_BUFFER_BYTES, certificates_file, tls_context
 from lance_io.store.cloud.loop_clients import LoopClients
 from lance_io.store.cloud.renewal import Renewal
@@ -47,17 +47,27 @@ def missing_library(name: str) -> ModuleNotFoundError:
 
 
 @cache
-def _streaming_transport() -> type:
-    """The library's way to send requests, which gives aiohttp large bodies bit by bit, so that the loop goes on."""
+def _our_transport() -> type:
+    """The library's way to send requests; large bodies go to aiohttp bit by bit, so that the loop goes on.
+
+    Refusals are raised as they came: what the library makes of them differs, and of some of them it makes errors of its
+    own. It needs one itself: that an empty blob has no range.
+    """
     from azure.core.pipeline.transport import AioHttpTransport
 
-    class StreamingTransport(AioHttpTransport):  # type: ignore[misc]
+    class OurTransport(AioHttpTransport):  # type: ignore[misc]
         async def send(self, request: Any, **how: Any) -> Any:
             if isinstance(request.data, bytes) and len(request.data) > _STREAMED_BYTES:
                 request.data = io.BytesIO(request.data)
-            return await super().send(request, **how)
+            answer = await super().send(request, **how)
+            is_of_all = answer.status_code == 416 and request.headers.get("x-ms-range", "").startswith("bytes=0-")
+            if answer.status_code >= 400 and not is_of_all:
+                if how.get("stream"):
+                    await answer.load_body()
+                raise Refused(answer.status_code, answer.headers, answer.body())
+            return answer
 
-    return StreamingTransport
+    return OurTransport
 
 
 class AccountClients(LoopClients):
@@ -176,7 +186,7 @@ class AccountClients(LoopClients):
             options.bucket,
             credential=self._credential(),
             api_version=VERSION,
-            transport=_streaming_transport()(session=self.http(), session_owner=False),
+            transport=_our_transport()(session=self.http(), session_owner=False),
             retry_total=0,  # we repeat requests ourselves, and count them
             proxies=self._proxies,
             connection_timeout=options.connect_timeout_s,

@@ -30,6 +30,19 @@ _MESSAGE: Final = re.compile(r"<Message>([^<]{0,2000})")
 _CODE: Final = re.compile(r"<Code>([^<]{0,200})</Code>")
 
 
+class Refused(Exception):
+    """An answer below Azure's library that refuses.
+
+    headers  that know their names in any case
+    """
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
 def answer_error(
     status: int,
     headers: Mapping[str, str],
@@ -94,19 +107,11 @@ def library_error(error: Exception, *, key: str, operation: str, secrets: Iterab
     from azure.core import exceptions as azure
 
     name = type(error).__name__
+    if isinstance(error, Refused):
+        return answer_error(error.status, error.headers, error.body, key=key, operation=operation, secrets=secrets)
     status = getattr(error, "status_code", None)
     if isinstance(error, azure.HttpResponseError) and status:
-        code = getattr(error, "error_code", None) or ""
-        headers = getattr(error.response, "headers", None) or {}
-        return coded_error(
-            status,
-            str(getattr(code, "value", code)),
-            (error.message or "").partition("\n")[0],
-            key=key,
-            operation=operation,
-            retry_after=headers.get("retry-after"),
-            secrets=secrets,
-        )
+        return coded_error(status, "", "", key=key, operation=operation, secrets=secrets)
     if isinstance(error, azure.ClientAuthenticationError):
         return no_credentials(error, secrets, key)
     text = _scrub(f"{name}: {error}", secrets)

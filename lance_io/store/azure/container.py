@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.errors import LanceError, NotFound
 from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
 from lance_io.store.azure.account_clients import AccountClients, missing_library
-from lance_io.store.azure.blob_errors import library_error
+from lance_io.store.azure.blob_errors import Refused, library_error
 from lance_io.store.azure.blob_listing import BlobPage, ask_for_page, quote_etag
 from lance_io.store.azure.container_options import AzureOptions, parse_azure
 from lance_io.store.azure.container_site import ContainerSite
@@ -270,7 +270,7 @@ class AzureStore(CloudStore[AccountClients]):
         except LanceError as error:  # there are no credentials
             error.path = error.path or key
             raise
-        except (AzureError, aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (Refused, AzureError, aiohttp.ClientError, TimeoutError, OSError) as error:
             raise library_error(error, key=key, operation=operation, secrets=clients.secrets) from None
 
 

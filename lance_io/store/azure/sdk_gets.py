@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lance_io.store.azure.blob_errors import library_error
-from lance_io.store.failures import InvalidRange
+from lance_io.store.azure.blob_errors import Refused, library_error
+from lance_io.store.failures import InvalidRange, StoreFailure
 from lance_io.store.policies.transport import TaskAttempt
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class SdkGets:
         try:
             stream = await client.get_blob_client(download.key).download_blob(**arguments)
             said = stream.properties
-            modified = format_datetime(said.last_modified, usegmt=True)
+            modified = format_datetime(said.last_modified, usegmt=True) if said.last_modified else ""
             headers = {"etag": said.etag, "content-length": str(stream.size), "last-modified": modified}
             if "range" in asked:
                 total = said.content_range.rpartition("/")[2]
@@ -56,8 +56,11 @@ class SdkGets:
             download.begin(206 if "range" in asked else 200, headers)
             async for chunk in stream.chunks():
                 download.add(chunk)
-        except (AzureError, aiohttp.ClientError, TimeoutError) as error:
-            if getattr(error, "status_code", None) == 412 and download.received:
+        except ValueError as error:  # which the library raises where it does not understand an answer
+            text = f"an answer that Azure's library cannot read ({error})"
+            raise StoreFailure(text, path=download.key, operation="get") from None
+        except (Refused, AzureError, aiohttp.ClientError, TimeoutError) as error:
+            if isinstance(error, Refused) and error.status == 412 and download.received:
                 download.object_changed()
             failure = library_error(error, key=download.key, operation="get", secrets=clients.secrets)
             if isinstance(failure, InvalidRange):
