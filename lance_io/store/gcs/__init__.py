@@ -8,6 +8,7 @@
     json_client.py  requests of the JSON API other than ranged GETs, by way of gcsfs
     gcsfs_gets.py   GETs by way of gcsfs, too
     resumable.py    uploads in parts
+    resources.py    objects as the JSON API describes them
     refusals.py     what Google answers, as errors of ours
 
 gcsfs, google-auth and aiohttp are imported inside functions only, when they are needed: who reads a public bucket, or

@@ -8,8 +8,6 @@ conditional, and unlike Google's own it stays the same when only metadata change
 from __future__ import annotations
 
 import asyncio
-import json
-from datetime import datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +21,7 @@ from lance_io.store.gcs.gcs_options import GcsOptions, parse_gcs
 from lance_io.store.gcs.gcs_site import GcsSite
 from lance_io.store.gcs.gcs_state import GcsState
 from lance_io.store.gcs.json_client import OBJECT, OBJECTS, Answer, Request, missing_library
+from lance_io.store.gcs.resources import FIELDS, OCTETS, document, entries_of, meta_of, parse, written
 from lance_io.store.policies.download import Download
 from lance_io.store.storage_options import planning
 
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 LIST_PAGE: Final = 1000  # what Google gives at once
 DELETES_AT_ONCE: Final = 64
-_FIELDS: Final = "name,size,generation,updated"
-OCTETS: Final = {"Content-Type": "application/octet-stream"}
 
 
 def open_gcs(bucket: str, options: Mapping[str, str]) -> GcsStore:
@@ -100,12 +97,12 @@ class GcsStore(CloudStore[GcsState]):
 
     async def head(self, key: str) -> ObjectMeta:
         """Size, generation and time of an object."""
-        answer = await self.call("head", key, Request("GET", OBJECT, (self.options.bucket, key), {"fields": _FIELDS}))
-        return _meta(_document(answer, key, "head"), key, "head")
+        answer = await self.call("head", key, Request("GET", OBJECT, (self.options.bucket, key), {"fields": FIELDS}))
+        return meta_of(document(answer, key, "head"), key, "head")
 
     async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
         """Objects below a prefix, a page of up to 1,000 per request."""
-        query = {"prefix": prefix, "fields": f"items({_FIELDS}),prefixes,nextPageToken"}
+        query = {"prefix": prefix, "fields": f"items({FIELDS}),prefixes,nextPageToken"}
         after = asked.start_after
         if after is not None:
             query["startOffset"] = after  # which is among the answers
@@ -115,7 +112,7 @@ class GcsStore(CloudStore[GcsState]):
         while rest is None or rest > 0:
             page_size = LIST_PAGE if rest is None else min(LIST_PAGE, rest + (after is not None))
             page = await self._list_page({**query, "maxResults": str(page_size)}, prefix)
-            for entry in _entries(page, prefix):
+            for entry in entries_of(page, prefix):
                 if after is not None and entry.key <= after:
                     continue
                 if rest == 0:
@@ -133,7 +130,7 @@ class GcsStore(CloudStore[GcsState]):
             else:
                 client = await loop.state.client()
                 body = (await client.ask("list", prefix, Request("GET", OBJECTS, (self.options.bucket,), query))).body
-            return _parse(body, prefix, "list")
+            return parse(body, prefix, "list")
 
         return await self.call_repeatedly("list", prefix, once)
 
@@ -153,7 +150,7 @@ class GcsStore(CloudStore[GcsState]):
         body = data if isinstance(data, bytes) else bytes(data)
         condition = _condition(if_absent, if_match, key)
         operation: Operation = "put_create" if if_absent else "put"
-        query = {"uploadType": "media", "name": key, "fields": _FIELDS, **condition}
+        query = {"uploadType": "media", "name": key, "fields": FIELDS, **condition}
         request = Request("POST", self._upload_url, (self.options.bucket,), query, OCTETS, body)
         answer = await self.call(operation, key, request, decides=bool(condition))
         return written(answer, key, operation, len(body))
@@ -164,7 +161,7 @@ class GcsStore(CloudStore[GcsState]):
         """Start an upload in parts."""
         from lance_io.store.gcs.resumable import ResumableWriter
 
-        query = {"uploadType": "resumable", "name": key, "fields": _FIELDS, **_condition(if_absent, None, key)}
+        query = {"uploadType": "resumable", "name": key, "fields": FIELDS, **_condition(if_absent, None, key)}
         headers = {"X-Upload-Content-Type": OCTETS["Content-Type"]}
         answer = await self.call("part", key, Request("POST", self._upload_url, (self.options.bucket,), query, headers))
         session = answer.headers.get("location")
@@ -178,7 +175,7 @@ class GcsStore(CloudStore[GcsState]):
         while True:  # large ones between classes of storage go in steps
             request = Request("POST", f"{OBJECT}/rewriteTo/{OBJECT}", (bucket, source, bucket, key), query)
             answer = await self.call("put", key, request)
-            found = _document(answer, key, "put")
+            found = document(answer, key, "put")
             if found.get("done", True):
                 return
             query["rewriteToken"] = str(found.get("rewriteToken", ""))
@@ -228,51 +225,3 @@ def _condition(if_absent: bool, if_match: str | None, key: str) -> dict[str, str
     if not if_match.isdecimal():
         raise UsageError(f"{key}: expected the etag that this store gave, a number, found {if_match!r}")
     return {"ifGenerationMatch": if_match}
-
-
-def written(answer: Answer, key: str, operation: str, size_bytes: int) -> ObjectMeta:
-    """What an object is that was just written, by the answer."""
-    generation = _document(answer, key, operation).get("generation")
-    return ObjectMeta(key, size_bytes, None if generation is None else str(generation))
-
-
-def _document(answer: Answer, key: str, operation: str) -> dict[str, Any]:
-    return _parse(answer.body, key, operation)
-
-
-def _parse(body: bytes, key: str, operation: str) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise Transient("the answer is no JSON object", path=key, operation=operation)
-    return found
-
-
-def _meta(found: Mapping[str, Any], key: str, operation: str) -> ObjectMeta:
-    """An object as the JSON API describes it. Raises `Transient` for what is none."""
-    try:
-        updated = found.get("updated")
-        generation = found.get("generation")
-        return ObjectMeta(
-            key,
-            int(found["size"]),
-            None if generation is None else str(generation),
-            None if updated is None else datetime.fromisoformat(updated),
-        )
-    except (KeyError, ValueError, TypeError) as error:
-        text = f"the answer describes no object ({type(error).__name__}: {error})"
-        raise Transient(text, path=key, operation=operation) from None
-
-
-def _entries(page: Mapping[str, Any], prefix: str) -> list[ObjectMeta]:
-    """Objects and folders of a page in key order."""
-    try:
-        entries = [_meta(found, str(found["name"]), "list") for found in page.get("items", ())]
-        entries += [ObjectMeta(str(name), 0) for name in page.get("prefixes", ())]
-    except (KeyError, TypeError, AttributeError) as error:
-        text = f"the answer is no listing ({type(error).__name__}: {error})"
-        raise Transient(text, path=prefix, operation="list") from None
-    entries.sort(key=lambda entry: entry.key)
-    return entries

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import NotFound
 from lance_io.store.failures import StoreFailure, Transient
-from lance_io.store.gcs.gcs_store import OCTETS, written
 from lance_io.store.gcs.json_client import Request
+from lance_io.store.gcs.resources import OCTETS, written
 
 if TYPE_CHECKING:
     from lance_io.store.api import Buffer, ObjectMeta
