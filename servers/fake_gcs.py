@@ -74,6 +74,6 @@ def environment(endpoint: str) -> dict[str, str]:
         RUNNING: endpoint,
         "STORAGE_EMULATOR_HOST": endpoint,
         "GOOGLE_BASE_URL": endpoint,
-        "GOOGLE_ALLOW_HTTP": "true",
+        "ALLOW_HTTP": "true",
         "GOOGLE_SKIP_SIGNATURE": "true",
     }

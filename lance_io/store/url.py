@@ -5,10 +5,12 @@
     memory://                             a store of its own for every call
     shared-memory://name/path             the store of that name in this process
     s3://bucket/path, s3a://              `lance_io[s3]`
+    gs://bucket/path                      `lance_io[gcs]`
     oss://bucket/path                     the same, by Alibaba's options
     az://container/path, abfs[s]://       `lance_io[azure]`; also container@account.dfs.core.windows.net/path
 
-`file://` and `s3://` are URLs: `%20` is a space, `.` and `..` are resolved, and `?` or `#` ends them, as in pylance.
+All but the first, and those in memory, are URLs: `%20` is a space, `.` and `..` are resolved, and `?` or `#` ends them,
+as in pylance.
 Client libraries are imported only when their scheme is opened.
 """
 
@@ -35,11 +37,12 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
-_NOT_YET = frozenset({"s3+ddb", "gs", "hf", "cos", "tos"})
+_NOT_YET = frozenset({"s3+ddb", "hf", "cos", "tos"})
 _CLIENTS = {  # what a scheme's store imports
     **dict.fromkeys(("file", "file-object-store"), ("lance_io.store.local.disk",)),
     **dict.fromkeys(("memory", "shared-memory"), ("lance_io.store.memory",)),
     **dict.fromkeys(("s3", "s3a", "oss"), ("lance_io.store.s3.bucket", "lance_io.store.http.gets")),
+    "gs": ("lance_io.store.gcs.gcs_store", "lance_io.store.http.gets"),
     **dict.fromkeys(("az", "abfs", "abfss"), ("lance_io.store.azure.container", "lance_io.store.http.gets")),
     "s3+ddb": ("lance_io.store.s3.bucket", "aiobotocore.session"),
 }
@@ -106,13 +109,18 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
         bucket, path = _cloud_place(scheme, rest)
         opened = (open_oss if scheme == "oss" else open_s3)(bucket, options)
         return Location(opened, path, f"{'s3' if scheme == 's3a' else scheme}://{_without_end(rest)}".rstrip("/"))
+    if scheme == "gs":
+        from lance_io.store.gcs.gcs_store import open_gcs
+
+        bucket, path = _cloud_place(scheme, rest)
+        return Location(open_gcs(bucket, options), path, f"gs://{_without_end(rest)}".rstrip("/"))
     if scheme in ("az", "abfs", "abfss"):
         from lance_io.store.azure.container import open_azure
 
         authority, path = _cloud_place(scheme, rest, has_account=True)
         return Location(open_azure(authority, options), path, f"{scheme}://{_without_end(rest)}".rstrip("/"))
     if scheme in _NOT_YET:
-        raise UnsupportedError(f"{text}: this release opens local paths and s3://, not {scheme}://")
+        raise UnsupportedError(f"{text}: this release opens local paths, s3://, gs:// and az://, not {scheme}://")
     raise UsageError(f"No object store provider found for scheme: '{scheme}' in {text!r}")
 
 

@@ -57,6 +57,7 @@ class CloudStore(Generic[Clients]):
     """
 
     scheme: str
+    download_kind: type[Download] = Download  # of whole objects and their ends
 
     def __init__(
         self,
@@ -126,14 +127,14 @@ class CloudStore(Generic[Clients]):
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
         """The end of an object, its size, its etag: one request."""
-        download = Download.of_suffix(key, max(1, num_bytes))
+        download = self.download_kind.of_suffix(key, max(1, num_bytes))
         await self.download(download)
         tail = download.buffer()
-        return tail if num_bytes > 0 else b"", download.size_bytes, download.etag
+        return tail if num_bytes > 0 else b"", download.size_bytes, download.version
 
     async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
         """A whole object."""
-        download = Download.of_object(key)
+        download = self.download_kind.of_object(key)
         await self.download(download)
         return download.buffer(), download.meta()
 

@@ -87,6 +87,11 @@ class Renewal(Generic[T]):
         assert self._found is not None
         return self._found[0]
 
+    def forget(self, refused: T) -> None:
+        """Somebody takes this one no more, before its end: whoever asks next waits for another."""
+        if self._found is not None and self._found[0] == refused:
+            self._found = None
+
     @property
     def latest(self) -> T | None:
         """The last one, whether it still holds or not."""

@@ -97,8 +97,13 @@ class Download:
     def again(self) -> Download:
         """The same wish as it was at first, as another download, in memory of its own."""
         if self._whole or self.suffix is not None:
-            return Download(self.key, None, None, self.suffix)
-        return Download(self.key, self.start, self.end, may_be_short=self._may_be_short)
+            return type(self)(self.key, None, None, self.suffix)
+        return type(self)(self.key, self.start, self.end, may_be_short=self._may_be_short)
+
+    @property
+    def version(self) -> str | None:
+        """What a store takes for the version of the content: the etag, unless it says otherwise."""
+        return self.etag
 
     def adopt(self, other: Download) -> None:
         """Take over what another download of the same wish has got."""
@@ -195,6 +200,9 @@ class Download:
         self._check_length(headers)
 
     def _begin_whole(self, status: int, headers: Mapping[str, str]) -> None:
+        if self.suffix is not None and _length(headers) == 0:  # all of an empty object are its last bytes, too
+            self.start = self.end = self.size_bytes = 0
+            return
         if not self._whole or self.received:
             self._refuse(
                 RangeIgnored,
@@ -297,7 +305,7 @@ class Download:
 
     def meta(self) -> ObjectMeta:
         """What the answer said about the object."""
-        return ObjectMeta(self.key, self.size_bytes, self.etag, parse_date(self._last_modified))
+        return ObjectMeta(self.key, self.size_bytes, self.version, parse_date(self._last_modified))
 
     def _refuse(self, kind: type[StoreFailure], message: str, status: int | None) -> NoReturn:
         raise kind(message, path=self.key, operation="get", status=status)
