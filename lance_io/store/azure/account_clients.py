@@ -116,6 +116,14 @@ class AccountClients(LoopClients):
                 raise
         return self.latest
 
+    def forget_token(self) -> bool:
+        """The last token was refused: another is fetched. False where it was given, or there was none."""
+        token = self._tokens.latest
+        if self._fixed is not None or token is None:
+            return False
+        self._tokens.forget(token)
+        return True
+
     async def _fetch_token(self) -> tuple[_Token, float | None]:
         await load_library()
         try:

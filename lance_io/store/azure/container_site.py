@@ -97,7 +97,9 @@ class ContainerSite:
         return self.refused(exchange, download.key, "get")
 
     def refused(self, exchange: Exchange, name: str, operation: str) -> bool:
-        """See `Site`."""
+        """See `Site`; a token that is taken no more before its end is replaced."""
+        if exchange.status == 401 and self._clients.forget_token():
+            return True
         raise answer_error(
             exchange.status,
             exchange.headers,

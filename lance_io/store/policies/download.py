@@ -200,7 +200,8 @@ class Download:
         self._check_length(headers)
 
     def _begin_whole(self, status: int, headers: Mapping[str, str]) -> None:
-        if self.suffix is not None and _length(headers) == 0:  # all of an empty object are its last bytes, too
+        of_an_end = self.suffix is not None or self._may_be_short
+        if of_an_end and _length(headers) == 0:  # all of an empty object are its first and last bytes, too
             self.start = self.end = self.size_bytes = 0
             return
         if not self._whole or self.received:
