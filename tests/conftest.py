@@ -96,6 +96,13 @@ def no_second_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_ambient_azure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests see no credentials of whoever runs them."""
+    for name in [name for name in os.environ if name.startswith(("AZURE_", "AZURITE_"))]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
 def no_ambient_aws(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests see no credentials of whoever runs them, and never ask a cloud's metadata service."""
     import os

@@ -43,6 +43,10 @@ class S3Server:
             **more,
         }
 
+    def through(self, endpoint: str, **more: str) -> dict[str, str]:
+        """The same by way of a proxy before the server."""
+        return self.options(aws_endpoint=endpoint, **more)
+
     def root_options(self, **more: str) -> dict[str, str]:
         """Storage options of the server's owner."""
         return self.options(aws_access_key_id=self.root_user, aws_secret_access_key=self.root_secret, **more)
@@ -73,6 +77,10 @@ class AzureServer:
     def options(self, **more: str) -> dict[str, str]:
         """Storage options of the owner."""
         return {"account_key": self.account_key, **self.anonymous_options(), **more}
+
+    def through(self, endpoint: str, **more: str) -> dict[str, str]:
+        """The same by way of a proxy before the server."""
+        return self.options(azure_endpoint=f"{endpoint}/{self.account}", **more)
 
     def anonymous_options(self, **more: str) -> dict[str, str]:
         """Where it is, for whoever brings credentials of another kind."""

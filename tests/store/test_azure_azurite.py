@@ -34,13 +34,6 @@ if TYPE_CHECKING:
     from tests.servers import AzureServer
 
 
-@pytest.fixture(autouse=True)
-def no_ambient_azure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests see no credentials of whoever runs them."""
-    for name in [name for name in os.environ if name.startswith(("AZURE_", "AZURITE_"))]:
-        monkeypatch.delenv(name)
-
-
 @pytest.fixture
 async def store(azure: AzureServer) -> AsyncIterator[AzureStore]:
     store = _store(azure.options(), azure.container)
