@@ -35,7 +35,7 @@ demo: setup ## write a table, open it, scan, take, filter, change it, and see wh
 	@$(PY) examples/demo.py
 
 .PHONY: pipeline
-pipeline: need-all setup minio ## Parquet, PySpark, a table in a bucket, an HTTP service: all at once
+pipeline: need-java need-minio setup minio ## Parquet, PySpark, a table in a bucket, an HTTP service: all at once
 	@$(PY) examples/pipeline $(ARGS)
 
 .PHONY: bench
@@ -63,13 +63,13 @@ wheel: setup ## build the wheel into dist/
 setup: need-build .venv/.packages $(KERNELS) ## .venv/ with all that a developer needs, kernels compiled
 
 .PHONY: test
-test: need-all setup minio $(PROXY) ## every test, with a real S3 server that it starts itself
+test: need-all setup servers $(PROXY) ## every test, with real servers that it starts itself
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # Where every draw begins: make campaign SEED=20261124. The date by default. ARGS="orders mutants" are some of them.
 SEED ?=
 .PHONY: campaign
-campaign: need-all setup minio ## all tests at full size and mutants of the code, some hours; writes docs/campaigns.md
+campaign: need-all setup servers ## all tests at full size and mutants of the code, some hours; writes docs/campaigns.md
 	@SEED=$(SEED) $(PY) scripts/campaign.py $(ARGS)
 
 .PHONY: compatibility
@@ -79,7 +79,7 @@ compatibility: setup ## try file versions, releases and feature flags, some seco
 # pyspark 4.1 leaves a socket open at every `collect`.
 SPARK_MIN_WARNINGS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 .PHONY: test-spark-min
-test-spark-min: need-all setup minio $(SPARK_MIN)/.packages ## the Spark tests with the oldest pyspark, in .venv-spark-min/
+test-spark-min: need-all setup servers $(SPARK_MIN)/.packages ## the Spark tests with the oldest pyspark, in .venv-spark-min/
 	@PYTHONPATH=. $(SPARK_MIN)/bin/python -m pytest $(SPARK_MIN_WARNINGS) tests/spark $(ARGS)
 
 .PHONY: check
@@ -120,13 +120,17 @@ protos: setup ## generate lance_io/proto/ from protos/
 
 .PHONY: minio
 minio: need-minio setup ## make sure that there is a MinIO server to start (Go builds it once, into the user's cache)
-	@$(PY) minio/server.py --build-only
+	@$(PY) -m servers minio --build-only
+
+.PHONY: servers
+servers: need-servers setup ## the same for all servers of the tests: MinIO, versitygw, fake-gcs-server, Azurite
+	@$(PY) -m servers --build-only
 
 .PHONY: latency-proxy
 latency-proxy: need-build $(PROXY) ## build the proxy of the benchmark under latency, which its tests need, too
 
 .PHONY: clean
-clean: ## remove what was built; the MinIO server in the user's cache stays
+clean: ## remove what was built; the servers in the user's cache stay
 	@rm -rf .venv dist build kernels/target $(PROXY_FOLDER)/target lance_io/_kernels*.so
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find lance_io tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -138,17 +142,19 @@ help: ## this list
 
 # Below: how the set-up is made.
 
-.PHONY: need-build need-rust-tools need-minio need-java need-all
+.PHONY: need-build need-rust-tools need-minio need-servers need-java need-all
 need-build:
 	@scripts/require python cargo cc
 need-rust-tools:
 	@scripts/require rust-tools
 need-minio:
 	@scripts/require python cargo cc minio
+need-servers:
+	@scripts/require python cargo cc servers
 need-java:
 	@scripts/require java
 need-all:
-	@scripts/require python cargo cc minio java strace disk
+	@scripts/require python cargo cc servers java strace disk
 
 $(PY): | need-build
 	@echo "making .venv with $$(scripts/find-python)"

@@ -1,6 +1,6 @@
 """The same questions asked of a bucket: how many requests, in how many rounds, how many bytes, how long.
 
-    eval "$(python minio/server.py --background)"
+    eval "$(python -m servers minio --background)"
     python -m benchmarks.run --s3 "$AWS_ENDPOINT_URL" --latency 0.03
 
 Credentials come from the usual variables (`AWS_ACCESS_KEY_ID` ...), the bucket from `--bucket`. The table is copied
@@ -32,12 +32,12 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import lance
+import minio
 import numpy as np
 from rich import box
 from rich.table import Table
 
 import lance_io
-import minio
 from benchmarks.cases import OURS, PYLANCE, ROOT
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Fixtures that every room's tests may use: the S3 server of the session, a fresh place in it, what is flushed."""
+"""Fixtures that every room's tests may use: the servers of the session, a fresh place in them, what is flushed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from lance_io.runtime import engine as runtime_engine
 from tests.seeds import seeded
-from tests.servers import S3Server, s3_server
+from tests.servers import (
+    AzureServer,
+    GcsServer,
+    S3Server,
+    azure_server,
+    gcs_server,
+    s3_server,
+    versity_server,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +56,27 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def versity() -> Iterator[S3Server]:
+    """A prepared versitygw, one per test session."""
+    with versity_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[GcsServer]:
+    """A prepared fake-gcs-server, one per test session."""
+    with gcs_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[AzureServer]:
+    """A prepared Azurite, one per test session."""
+    with azure_server() as server:
+        yield server
+
+
 @pytest.fixture
 def s3_prefix() -> str:
     """A key prefix that no other test uses, without a slash at its end."""
@@ -64,6 +93,13 @@ def s3_uri(s3: S3Server, s3_prefix: str) -> str:
 def no_second_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are counted in many tests, and on a loaded machine answers come late."""
     monkeypatch.setenv("LANCE_IO_HEDGE_PERCENT", "0")
+
+
+@pytest.fixture(autouse=True)
+def no_ambient_azure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests see no credentials of whoever runs them."""
+    for name in [name for name in os.environ if name.startswith(("AZURE_", "AZURITE_"))]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture(autouse=True)

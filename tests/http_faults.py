@@ -28,7 +28,7 @@ class Asked:
 
     def span(self, size_bytes: int) -> tuple[int, int] | None:
         """The range asked for, within the object; None without a range header."""
-        text = self.headers.get("range")
+        text = self.headers.get("range") or self.headers.get("x-ms-range")
         if text is None:
             return None
         match = re.fullmatch(r"bytes=(\d*)-(\d*)", text)

@@ -1,34 +1,22 @@
 """Servers that tests talk to, found or started, all on 127.0.0.1.
 
-MinIO: `LANCE_IO_TEST_S3_ENDPOINT` names one that runs already; otherwise one is started by `minio/server.py`. A server
-that cannot start fails the test that asked for it: nothing is skipped.
+Variables such as `LANCE_IO_TEST_S3_ENDPOINT` name one that runs already; otherwise `servers/` starts one. A server that
+cannot start fails the test that asked for it: nothing is skipped.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from servers import azurite, fake_gcs, minio, versity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def load_minio_module() -> Any:
-    """`minio/server.py`, by path: the folder has the name of an installed package."""
-    name = "lance_io_minio_server"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, ROOT / "minio" / "server.py")
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
+    from servers.local_server import LocalServer
 
 
 @dataclass(frozen=True)
@@ -55,33 +43,111 @@ class S3Server:
             **more,
         }
 
+    def through(self, endpoint: str, **more: str) -> dict[str, str]:
+        """The same by way of a proxy before the server."""
+        return self.options(aws_endpoint=endpoint, **more)
+
     def root_options(self, **more: str) -> dict[str, str]:
         """Storage options of the server's owner."""
         return self.options(aws_access_key_id=self.root_user, aws_secret_access_key=self.root_secret, **more)
 
 
+@dataclass(frozen=True)
+class GcsServer:
+    """A server that speaks Google Cloud Storage, and asks nobody who they are."""
+
+    endpoint: str
+    bucket: str
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Storage options."""
+        return {"google_base_url": self.endpoint, "allow_http": "true", "google_skip_signature": "true", **more}
+
+
+@dataclass(frozen=True)
+class AzureServer:
+    """A server that speaks Azure's blob storage. It has one user, the owner of the account."""
+
+    endpoint: str
+    account: str
+    account_key: str
+    container: str
+    private_container: str
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Storage options of the owner."""
+        return {"account_key": self.account_key, **self.anonymous_options(), **more}
+
+    def through(self, endpoint: str, **more: str) -> dict[str, str]:
+        """The same by way of a proxy before the server."""
+        return self.options(azure_endpoint=f"{endpoint}/{self.account}", **more)
+
+    def anonymous_options(self, **more: str) -> dict[str, str]:
+        """Where it is, for whoever brings credentials of another kind."""
+        where = {"azure_endpoint": f"{self.endpoint}/{self.account}", "account_name": self.account}
+        return {**where, "allow_http": "true", **more}
+
+
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
-    """The server of the environment, or a new one for the time of the block."""
-    module = load_minio_module()
-    if running := os.environ.get("LANCE_IO_TEST_S3_ENDPOINT"):
+    """MinIO: the server of the environment, or a new one for the time of the block."""
+    with _running(minio, minio.MinioServer) as endpoint:
+        yield S3Server(
+            endpoint=endpoint,
+            user=minio.USER,
+            secret=minio.USER_SECRET,
+            root_user=minio.ROOT_USER,
+            root_secret=minio.ROOT_SECRET,
+            bucket=minio.BUCKET,
+            private_bucket=minio.PRIVATE_BUCKET,
+            region=minio.REGION,
+        )
+
+
+@contextmanager
+def versity_server() -> Iterator[S3Server]:
+    """versitygw: the server of the environment, or a new one for the time of the block. It has one user, its owner."""
+    with _running(versity, versity.VersityServer) as endpoint:
+        yield S3Server(
+            endpoint=endpoint,
+            user=versity.USER,
+            secret=versity.SECRET,
+            root_user=versity.USER,
+            root_secret=versity.SECRET,
+            bucket=versity.BUCKET,
+            private_bucket="",
+            region=versity.REGION,
+        )
+
+
+@contextmanager
+def gcs_server() -> Iterator[GcsServer]:
+    """fake-gcs-server: the server of the environment, or a new one for the time of the block."""
+    with _running(fake_gcs, fake_gcs.FakeGcsServer) as endpoint:
+        yield GcsServer(endpoint, fake_gcs.BUCKET)
+
+
+@contextmanager
+def azure_server() -> Iterator[AzureServer]:
+    """Azurite: the server of the environment, or a new one for the time of the block."""
+    with _running(azurite, azurite.AzuriteServer) as endpoint:
+        yield AzureServer(
+            endpoint=endpoint,
+            account=azurite.ACCOUNT,
+            account_key=azurite.ACCOUNT_KEY,
+            container=azurite.BUCKET,
+            private_container=azurite.PRIVATE_BUCKET,
+        )
+
+
+@contextmanager
+def _running(module: Any, kind: type[LocalServer]) -> Iterator[str]:
+    """The endpoint of a prepared server; see `servers/__main__.py` for what a module has."""
+    if running := os.environ.get(module.RUNNING):
         if not module.is_ready(running):
-            raise RuntimeError(f"LANCE_IO_TEST_S3_ENDPOINT names {running}, but no MinIO server answers there")
+            raise RuntimeError(f"{module.RUNNING} names {running}, but no such server answers there")
         module.prepare(running)
-        yield _described(module, running)
+        yield running
         return
-    with module.MinioServer() as server:
-        yield _described(module, server.endpoint)
-
-
-def _described(module: Any, endpoint: str) -> S3Server:
-    return S3Server(
-        endpoint=endpoint,
-        user=module.USER,
-        secret=module.USER_SECRET,
-        root_user=module.ROOT_USER,
-        root_secret=module.ROOT_SECRET,
-        bucket=module.BUCKET,
-        private_bucket=module.PRIVATE_BUCKET,
-        region=module.REGION,
-    )
+    with kind() as server:
+        yield server.endpoint

@@ -81,7 +81,7 @@ async def test_service_answers_lookups_from_a_bucket(
 ) -> None:
     uri = f"{s3_uri}/orders.lance"
     orders = write_orders(uri, 1000, storage_options=s3.options())
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)  # as `minio/server.py` prints it
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)  # as `python -m servers` prints it
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_REGION", s3.region)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.user)

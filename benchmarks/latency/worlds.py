@@ -13,10 +13,8 @@ for it, as Parquet. `scale` multiplies the rows. Everybody may read the bucket, 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
-import sys
 import tempfile
 import urllib.request
 from contextlib import ExitStack
@@ -30,9 +28,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import lance_io
-from benchmarks.cases import ROOT
 from benchmarks.latency.proxyport import Proxy, running_proxy
 from benchmarks.tables import read_through, seven_columns, vectors
+from servers import minio
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -95,17 +93,6 @@ def write_files(world: World, writer: str, folder: Path) -> None:
             lance.write_dataset(rows, folder / "table.lance", mode=mode, max_rows_per_file=world.file_rows)
 
 
-def minio_module() -> Any:
-    """`minio/server.py`, by path: its folder has the name of an installed package."""
-    name = "lance_io_minio_server"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, ROOT / "minio" / "server.py")
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
 class Stage:
     """A server with a proxy in front, and the tables; a context manager.
 
@@ -122,10 +109,8 @@ class Stage:
         self.options: dict[str, str]
 
     def __enter__(self) -> Self:
-        module = minio_module()
-        server = self._stack.enter_context(module.MinioServer(self._cache / "latency" / "server"))
-        self._server, self._module = server, module
-        self.bucket: str = module.BUCKET
+        self._server = server = self._stack.enter_context(minio.MinioServer(self._cache / "latency" / "server"))
+        self.bucket: str = minio.BUCKET
         self._client = self._make_client()
         read = {"Effect": "Allow", "Principal": {"AWS": ["*"]}, "Action": ["s3:GetObject"]}
         policy = {"Version": "2012-10-17", "Statement": [{**read, "Resource": [f"arn:aws:s3:::{self.bucket}/*"]}]}
@@ -136,9 +121,9 @@ class Stage:
         self.options = {
             "aws_endpoint": self.proxy.endpoint,
             "allow_http": "true",
-            "aws_region": module.REGION,
-            "aws_access_key_id": module.USER,
-            "aws_secret_access_key": module.USER_SECRET,
+            "aws_region": minio.REGION,
+            "aws_access_key_id": minio.USER,
+            "aws_secret_access_key": minio.USER_SECRET,
         }
         return self
 
@@ -218,7 +203,7 @@ class Stage:
 
         return Minio(
             endpoint=self._server.endpoint.split("://")[1],
-            access_key=self._module.ROOT_USER,
-            secret_key=self._module.ROOT_SECRET,
+            access_key=minio.ROOT_USER,
+            secret_key=minio.ROOT_SECRET,
             secure=False,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -16,18 +15,13 @@ from pathlib import Path
 from typing import IO, Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parents[1]))  # the checkout: its servers
+
+from servers import minio  # noqa: E402
+
 READY_S = 60.0
 END_S = 10.0
 AGAIN_S = 0.05
-
-
-def load_minio() -> Any:
-    """`minio/server.py` of the checkout, by path: there is an installed package of that name."""
-    spec = importlib.util.spec_from_file_location("minio_server", HERE.parents[1] / "minio" / "server.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def keep_interrupts() -> None:
@@ -53,7 +47,6 @@ def bucket() -> Iterator[tuple[str, str]]:
 
     The server is one of our own, unless `LANCE_IO_TEST_S3_ENDPOINT` names one that runs already.
     """
-    minio = load_minio()
     with ExitStack() as stack:
         endpoint = os.environ.get("LANCE_IO_TEST_S3_ENDPOINT")
         if endpoint:

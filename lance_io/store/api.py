@@ -238,7 +238,7 @@ class Capabilities:
     conditional_create    `put(if_absent=True)` lets exactly one of many writers win
     create_unproven       not every service behind this protocol keeps that promise: try it first (`store/probe.py`)
     compare_and_swap      `put(if_match=etag)` is honoured
-    suffix_range          `get_suffix` is one request (else: HEAD, then a range)
+    suffix_range          `get_suffix` is one request (else two, but for objects that are not longer)
     ordered_list          listings come in ascending order of the key's UTF-8 bytes
     described_list        they tell size and etag of every entry without looking at each, even when asked for keys only
     equal_parts_required  all parts of a multipart upload but the last must have one size

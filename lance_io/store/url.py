@@ -4,11 +4,15 @@
     file:/path                            the same as file:///path
     memory://                             a store of its own for every call
     shared-memory://name/path             the store of that name in this process
-    s3://bucket/path                      `lance_io[s3]`
+    s3://bucket/path, s3a://              `lance_io[s3]`
+    gs://bucket/path                      `lance_io[gcs]`
+    oss://bucket/path                     the same, by Alibaba's options
+    az://container/path, abfs[s]://       `lance_io[azure]`; also container@account.dfs.core.windows.net/path
     others                                what fsspec knows, `lance_io[fsspec]`
     a `FilesystemUri`                     a place on a filesystem that somebody has made
 
-`file://` and `s3://` are URLs: `%20` is a space, `.` and `..` are resolved, and `?` or `#` ends them, as in pylance.
+All but the first, and those in memory, are URLs: `%20` is a space, `.` and `..` are resolved, and `?` or `#` ends them,
+as in pylance.
 Client libraries are imported only when their scheme is opened.
 """
 
@@ -35,11 +39,13 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
-_NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "oss"})
+_NOT_YET = frozenset({"s3+ddb", "cos", "tos"})
 _CLIENTS = {  # what a scheme's store imports
     **dict.fromkeys(("file", "file-object-store"), ("lance_io.store.local.disk",)),
     **dict.fromkeys(("memory", "shared-memory"), ("lance_io.store.memory",)),
-    "s3": ("lance_io.store.s3.bucket", "lance_io.store.http.gets"),
+    **dict.fromkeys(("s3", "s3a", "oss"), ("lance_io.store.s3.bucket", "lance_io.store.http.gets")),
+    "gs": ("lance_io.store.gcs.gcs_store", "lance_io.store.http.gets"),
+    **dict.fromkeys(("az", "abfs", "abfss"), ("lance_io.store.azure.container", "lance_io.store.http.gets")),
     "s3+ddb": ("lance_io.store.s3.bucket", "aiobotocore.session"),
 }
 _OTHERS = ("lance_io.store.filesystem.place", "fsspec.core", "lance_io.store.filesystem.fsspec_calls")
@@ -116,9 +122,9 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     if isinstance(uri, FilesystemUri):
         from lance_io.store.filesystem.place import open_filesystem
 
-        opened = open_filesystem(uri.filesystem, storage_options)
-        key = opened.key_of(text)
-        return Location(opened, key, key)
+        filesystem = open_filesystem(uri.filesystem, storage_options)
+        key = filesystem.key_of(text)
+        return Location(filesystem, key, key)
     options = normalize(storage_options)
     if _SHORT_FILE.match(text):
         text = _long_file(text)
@@ -141,13 +147,24 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
         name, _, path = rest.partition("/")
         store = _shared.setdefault(name, MemoryStore(name))
         return Location(store, path.strip("/"), text)
-    if scheme == "s3":
-        from lance_io.store.s3.bucket import open_s3
+    if scheme in ("s3", "s3a", "oss"):
+        from lance_io.store.s3.bucket import open_oss, open_s3
 
-        bucket, path = _s3_place(rest)
-        return Location(open_s3(bucket, options), path, f"s3://{_without_end(rest)}".rstrip("/"))
+        bucket, path = _cloud_place(scheme, rest)
+        opened = (open_oss if scheme == "oss" else open_s3)(bucket, options)
+        return Location(opened, path, f"{'s3' if scheme == 's3a' else scheme}://{_without_end(rest)}".rstrip("/"))
+    if scheme == "gs":
+        from lance_io.store.gcs.gcs_store import open_gcs
+
+        bucket, path = _cloud_place(scheme, rest)
+        return Location(open_gcs(bucket, options), path, f"gs://{_without_end(rest)}".rstrip("/"))
+    if scheme in ("az", "abfs", "abfss"):
+        from lance_io.store.azure.container import open_azure
+
+        authority, path = _cloud_place(scheme, rest, has_account=True)
+        return Location(open_azure(authority, options), path, f"{scheme}://{_without_end(rest)}".rstrip("/"))
     if scheme in _NOT_YET:
-        raise UnsupportedError(f"{text}: this release opens local paths and s3://, not {scheme}://")
+        raise UnsupportedError(f"{text}: this release opens local paths, s3://, gs:// and az://, not {scheme}://")
     from lance_io.store.filesystem.place import open_fsspec_url
 
     found = open_fsspec_url(text, storage_options)
@@ -209,22 +226,27 @@ def _file_path(rest: str) -> str:
     raise UsageError(f"file://{rest}: expected file:///absolute/path")
 
 
-def _s3_place(rest: str) -> tuple[str, str]:
-    """The bucket and the key prefix of `s3://` + `rest`."""
+def _cloud_place(scheme: str, rest: str, *, has_account: bool = False) -> tuple[str, str]:
+    """The bucket and the key prefix of `scheme://` + `rest`.
+
+    has_account  the bucket may have `@` and an account behind it
+    """
     bucket, _, path = _without_end(rest).partition("/")
-    if "@" in bucket or ":" in bucket:  # not shown: it may be a password
-        raise UsageError("expected s3://bucket/path, found a user or a port; credentials go into storage_options")
+    if ":" in bucket or ("@" in bucket and not has_account):  # not shown: it may be a password
+        raise UsageError(
+            f"expected {scheme}://bucket/path, found a user or a port; credentials go into storage_options"
+        )
     if not bucket:
-        raise UsageError(f"s3://{rest}: expected s3://bucket/path, found no bucket")
+        raise UsageError(f"{scheme}://{rest}: expected {scheme}://bucket/path, found no bucket")
     try:
         key = unquote(_without_dots(path), errors="strict")
     except UnicodeDecodeError as error:
-        raise UsageError(f"s3://{rest}: expected escapes of UTF-8 text ({error.reason})") from None
+        raise UsageError(f"{scheme}://{rest}: expected escapes of UTF-8 text ({error.reason})") from None
     key = key.removesuffix("/")
     parts = key.split("/") if key else []
     if not {"", ".", ".."}.isdisjoint(parts) or _CONTROLS.search(key):
         raise UsageError(
-            f"s3://{rest}: expected parts between single slashes, without control characters, found {key!r}"
+            f"{scheme}://{rest}: expected parts between single slashes, without control characters, found {key!r}"
         )
     return bucket, key
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
@@ -129,7 +130,7 @@ class CountingProxy(HttpProxy):
         """Count on the way."""
         answer = await super().answer(request, server, to_server)
         self._spent.lines.append(request.line)
-        if "list-type" in request.line:
+        if re.search(r"[?&](list-type=|comp=list&)", request.line):
             self._spent.list_bytes += len(answer.body)
         else:
             self._spent.body_bytes += len(answer.body)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from lance.blob import Blob, blob_array, blob_field
+from minio import Minio
 
 import lance_io
 from lance_io import AsyncDataset, runtime
@@ -22,7 +23,6 @@ from lance_io.errors import AccessDenied, NotFound
 from lance_io.plans.plan import ask, drive_async
 from lance_io.plans.store_requests import List
 from lance_io.store.url import open_store
-from minio import Minio
 
 if TYPE_CHECKING:
     from tests.servers import S3Server

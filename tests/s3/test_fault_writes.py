@@ -41,7 +41,7 @@ def faulty(s3: S3Server) -> Iterator[FaultyProxy]:
 
 def impatient(s3: S3Server, proxy: FaultyProxy) -> dict[str, str]:
     """Options of a client that soon gives up, so that failures are seen."""
-    return s3.options(aws_endpoint=proxy.endpoint, client_max_retries="1", request_timeout="10s")
+    return s3.through(proxy.endpoint, client_max_retries="1", request_timeout="10s")
 
 
 def found(s3: S3Server, uri: str) -> tuple[int, list[int]]:

@@ -21,7 +21,7 @@ import pytest
 
 import lance_io
 from lance_io.runtime import run
-from lance_io.store.s3 import connections
+from lance_io.store.cloud import connections
 from tests.s3.proxy import CountingProxy
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def compare(
     """
     for table in parts:
         lance.write_dataset(table, uri, mode="append", data_storage_version=version, storage_options=s3.options())
-    options, rows = s3.options(aws_endpoint=proxy.endpoint), len(parts[0])
+    options, rows = s3.through(proxy.endpoint), len(parts[0])
     theirs, expected = costs(lance, uri, options, rows, proxy)
     ours, found = costs(lance_io, uri, options, rows, proxy)
     assert found == expected

@@ -13,7 +13,7 @@ import pytest
 import lance_io
 from lance_io.errors import AccessDenied
 from lance_io.runtime import run
-from lance_io.store.s3 import loop_state
+from lance_io.store.cloud import loop_clients
 from lance_io.store.s3.bucket import S3Store, open_s3
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ def test_the_client_outlives_whoever_made_it(s3: S3Server, s3_uri: str, proxy: C
         assert len(made) == 2
         await last.aclose()
 
-    shared = len(loop_state._shared)
+    shared = len(loop_clients._shared)
     run(turns())
-    assert len(loop_state._shared) == shared
+    assert len(loop_clients._shared) == shared
 
 
 def test_other_options_environment_or_loop_have_their_own(
@@ -119,7 +119,7 @@ def test_what_files_say_is_shared_for_a_moment(
         say("wrong")
         second = open_s3(s3.bucket, options)
         await writes(second, f"{key(s3_uri)}/2")
-        monkeypatch.setattr(loop_state, "CHAIN_SHARED_S", 0.0)
+        monkeypatch.setattr(loop_clients, "FOUND_SHARED_S", 0.0)
         third = open_s3(s3.bucket, options)
         with pytest.raises(AccessDenied):
             await writes(third, f"{key(s3_uri)}/3")

@@ -80,7 +80,7 @@ def test_processes_of_writers_lose_nothing(s3: S3Server, s3_uri: str) -> None:
 def test_nor_do_they_through_faults(s3: S3Server, s3_uri: str) -> None:
     """Pylance is spared half answers: it gives up where a listing breaks off."""
     with FaultyProxy(s3.endpoint, 1) as ours, FaultyProxy(s3.endpoint, 2, harms=("refused", "lost", "late")) as theirs:
-        options = [s3.options(aws_endpoint=proxy.endpoint) for proxy in (ours, theirs)]
+        options = [s3.through(proxy.endpoint) for proxy in (ours, theirs)]
         write_together(s3, s3_uri, *options)
     assert ours.done["lost"] and ours.done["cut"] and theirs.done["refused"]
 

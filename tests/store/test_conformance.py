@@ -1,21 +1,29 @@
-"""Memory, local disk, S3 and filesystems of other libraries pass one suite; each has a back door around the store."""
+"""Every store passes one suite; each has a back door that does not go through the store."""
 
 from __future__ import annotations
 
 import io
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
 
 import fsspec
 import obstore.store
 import pyarrow.fs as pafs
 import pytest
 import pytest_asyncio
+from azure.core.exceptions import ResourceNotFoundError
+from azure.storage.blob import ContainerClient
 from fsspec.implementations.dirfs import DirFileSystem
+from minio import Minio
 from minio.error import S3Error
 
+from lance_io.store.api import ObjectStore
 from lance_io.store.filesystem.place import open_filesystem
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
@@ -23,14 +31,12 @@ from lance_io.store.url import open_store
 from lance_io.testing.conformance import Place, StoreConformance
 from lance_io.testing.faults import FaultyStore
 from lance_io.testing.record import record
-from minio import Minio
 from tests.store.bucketfs import BucketFileSystem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
-    from lance_io.store.api import ObjectStore
-    from tests.servers import S3Server
+    from tests.servers import AzureServer, GcsServer, S3Server
 
 
 def _memory_place(store: Any, inner: MemoryStore) -> Place:
@@ -159,22 +165,18 @@ class TestFsspecMemory(StoreConformance):
         return Place(open_filesystem(fs, {}), f"/{uuid.uuid4().hex}/folder", fs.pipe_file, read)
 
 
-@pytest.fixture(scope="module")
-def back_door(s3: S3Server) -> Minio:
-    """Another client of the same server, under another user."""
-    host = s3.endpoint.removeprefix("http://")
-    return Minio(endpoint=host, access_key=s3.root_user, secret_key=s3.root_secret, secure=False, region=s3.region)
+Stores = Callable[..., ObjectStore]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def s3_stores(s3: S3Server) -> AsyncIterator[Callable[..., ObjectStore]]:
-    """One store per set of options."""
+async def stores() -> AsyncIterator[Stores]:
+    """One store per place and set of options."""
     made: dict[str, ObjectStore] = {}
 
-    def store_of(**options: str) -> ObjectStore:
-        name = str(options)
+    def store_of(uri: str, options: dict[str, str]) -> ObjectStore:
+        name = f"{uri} {options}"
         if name not in made:
-            made[name] = open_store(f"s3://{s3.bucket}", s3.options(**options)).store
+            made[name] = open_store(uri, options).store
         return made[name]
 
     yield store_of
@@ -183,17 +185,30 @@ async def s3_stores(s3: S3Server) -> AsyncIterator[Callable[..., ObjectStore]]:
 
 
 @pytest.mark.asyncio(loop_scope="module")  # one client for all: making one costs more than most of these tests
-class _OnMinio(StoreConformance):
-    OPTIONS: ClassVar[dict[str, str]]
+class _InBucket(StoreConformance):
+    """On a server, the fixture `SERVER`."""
+
+    SERVER: ClassVar[str]
+    OPTIONS: ClassVar[dict[str, str]] = {}
 
     @pytest.fixture
-    def place(self, s3: S3Server, s3_prefix: str, back_door: Minio, s3_stores: Callable[..., ObjectStore]) -> Place:
+    def server(self, request: pytest.FixtureRequest) -> Any:
+        return request.getfixturevalue(self.SERVER)
+
+
+class _OnS3(_InBucket):
+    @pytest.fixture
+    def place(self, server: S3Server, s3_prefix: str, stores: Stores) -> Place:
+        host, region = server.endpoint.removeprefix("http://"), server.region
+        keys = {"access_key": server.root_user, "secret_key": server.root_secret}  # another user
+        back_door = Minio(endpoint=host, secure=False, region=region, **keys)
+
         def write(key: str, data: bytes) -> None:
-            back_door.put_object(bucket_name=s3.bucket, object_name=key, data=io.BytesIO(data), length=len(data))
+            back_door.put_object(bucket_name=server.bucket, object_name=key, data=io.BytesIO(data), length=len(data))
 
         def read(key: str) -> bytes | None:
             try:
-                answer = back_door.get_object(bucket_name=s3.bucket, object_name=key)
+                answer = back_door.get_object(bucket_name=server.bucket, object_name=key)
             except S3Error as error:
                 assert error.code == "NoSuchKey"
                 return None
@@ -202,17 +217,96 @@ class _OnMinio(StoreConformance):
                 answer.release_conn()
                 return data
 
-        return Place(s3_stores(**self.OPTIONS), s3_prefix, write, read)
+        return Place(stores(f"s3://{server.bucket}", server.options(**self.OPTIONS)), s3_prefix, write, read)
 
 
-class TestS3(_OnMinio):
-    OPTIONS: ClassVar = {}
+class TestS3(_OnS3):
+    SERVER: ClassVar = "s3"
 
 
-class TestS3ThroughAiobotocore(_OnMinio):
+class TestS3ThroughAiobotocore(_OnS3):
     """The slow way of reading, for services that need all of botocore."""
+
+    SERVER: ClassVar = "s3"
+    OPTIONS: ClassVar = {"fast_get": "false"}
+
+
+class TestS3OnVersity(_OnS3):
+    """S3 as others than MinIO implement it."""
+
+    SERVER: ClassVar = "versity"
+
+
+class _OnGcs(_InBucket):
+    SERVER: ClassVar = "gcs"
+
+    @pytest.fixture
+    def place(self, server: GcsServer, s3_prefix: str, stores: Stores) -> Place:
+        def address(key: str, call: str) -> str:
+            return f"{server.endpoint}/{call}/{server.bucket}/o{key}"
+
+        def write(key: str, data: bytes) -> None:
+            query = urlencode({"uploadType": "media", "name": key})
+            asked = Request(address(f"?{query}", "upload/storage/v1/b"), data, {"Content-Type": "some/bytes"})
+            urlopen(asked, timeout=60).close()
+
+        def read(key: str) -> bytes | None:
+            try:
+                with urlopen(address(f"/{quote(key, safe='')}?alt=media", "storage/v1/b"), timeout=60) as answer:
+                    data: bytes = answer.read()
+                    return data
+            except HTTPError as error:
+                with error:
+                    assert error.code == 404
+                return None
+
+        return Place(stores(f"gs://{server.bucket}", server.options(**self.OPTIONS)), s3_prefix, write, read)
+
+
+class TestGcs(_OnGcs):
+    pass
+
+
+class TestGcsThroughGcsfs(_OnGcs):
+    """GETs by way of gcsfs, too."""
 
     OPTIONS: ClassVar = {"fast_get": "false"}
 
 
-del StoreConformance, _OnDisk, _OnMinio  # tests to inherit, not to run
+class _OnAzurite(_InBucket):
+    SERVER: ClassVar = "azure"
+
+    @pytest.fixture
+    def place(self, server: AzureServer, s3_prefix: str, azure_back_door: ContainerClient, stores: Stores) -> Place:
+        def write(key: str, data: bytes) -> None:
+            azure_back_door.upload_blob(key, data, overwrite=True)
+
+        def read(key: str) -> bytes | None:
+            try:
+                return azure_back_door.download_blob(key).readall()
+            except ResourceNotFoundError:
+                return None
+
+        store = stores(f"az://{server.container}", server.options(**self.OPTIONS))
+        return Place(store, s3_prefix, write, read)
+
+
+class TestAzure(_OnAzurite):
+    pass
+
+
+class TestAzureThroughItsLibrary(_OnAzurite):
+    """The slow way of reading."""
+
+    OPTIONS: ClassVar = {"fast_get": "false"}
+
+
+@pytest.fixture(scope="module")
+def azure_back_door(azure: AzureServer) -> Iterator[ContainerClient]:
+    """Another client of the same server."""
+    account = f"{azure.endpoint}/{azure.account}"
+    with ContainerClient(account, azure.container, azure.account_key) as client:
+        yield client
+
+
+del StoreConformance, _OnDisk, _InBucket, _OnS3, _OnGcs, _OnAzurite  # tests to inherit, not to run

@@ -9,11 +9,27 @@ from pathlib import Path
 from lance_io.limits import MIB
 from lance_io.store import storage_options
 from lance_io.store.api import CLOUD, LOCAL, StoreProfile
+from lance_io.store.azure import container_options
+from lance_io.store.cloud import client_options
 from lance_io.store.s3 import bucket_options
 from lance_io.store.upload import PART_BYTES, PARTS_IN_FLIGHT
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "storage.md").read_text()
-NAMED = {name for row in re.findall(r"(?m)^\| (`[^|]*) \|", DOCUMENT) for name in re.findall(r"`(\w+)`", row)}
+READ = r'(?:found|_endpoint)\.(?:text|switch|seconds|whole_number)\("(\w+)"'
+
+
+def named(*sections: str) -> set[str]:
+    """The options in the first columns of the tables of these sections."""
+    return {
+        name
+        for section in sections
+        for row in re.findall(r"(?m)^\| (`[^|]*) \|", section)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+
+
+SECTIONS = {text.partition("\n")[0]: text for text in DOCUMENT.split("\n## ")}
+NAMED = named(SECTIONS["Options"])
 
 
 def test_every_number_of_a_profile_is_named() -> None:
@@ -21,10 +37,17 @@ def test_every_number_of_a_profile_is_named() -> None:
 
 
 def test_every_option_of_s3_is_named_and_no_other() -> None:
-    source = Path(bucket_options.__file__).read_text()
-    read = set(re.findall(r'(?:found|_endpoint)\.(?:text|switch|seconds|whole_number)\("(\w+)"', source))
+    source = "".join(Path(module.__file__).read_text() for module in (bucket_options, client_options))
+    read = set(re.findall(READ, source))
     profile = {field.name for field in fields(StoreProfile)} | {"block_size", "durability"}
     assert NAMED - profile == read
+
+
+def test_every_option_of_azure_is_named_and_no_other() -> None:
+    read = set(re.findall(READ, Path(container_options.__file__).read_text()))
+    assert read <= named(SECTIONS["Azure"])
+    aliases = {alias for names in container_options._ALIASES.values() for alias in names}
+    assert named(SECTIONS["Azure"]) - aliases == {"fast_get"}
 
 
 def test_defaults() -> None:

@@ -189,3 +189,10 @@ def test_other_texts_of_times_are_read_as_those_of_mail(text: str) -> None:
     except ValueError:
         expected = None
     assert dated(text) == expected
+
+
+def test_the_whole_of_an_empty_object_is_an_answer_to_a_wish_for_its_end() -> None:
+    download = Download.of_suffix("key", 50)
+    download.begin(200, {"content-length": "0", "etag": '"1"'})  # as versitygw has it; others say 416
+    download.finish()
+    assert (bytes(download.buffer()), download.size_bytes, download.etag) == (b"", 0, '"1"')

@@ -47,7 +47,7 @@ SILENCE = "0.3s"
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow at once: jitter draws 0."""
-    monkeypatch.setattr("lance_io.store.s3.bucket.random.random", lambda: 0.0)
+    monkeypatch.setattr("lance_io.store.cloud.cloud_store.random.random", lambda: 0.0)
 
 
 @pytest.fixture(autouse=True)

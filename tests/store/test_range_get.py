@@ -323,7 +323,7 @@ CASES = [(name, end) for name in ANSWERS for end in (2000, 100_000, 350_000) if 
 @pytest.mark.parametrize("is_warm", [False, True])
 @pytest.mark.parametrize(("name", "end"), CASES)
 async def test_both_ways_come_to_the_same(name: str, end: int, is_warm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.store.s3.bucket.random.random", lambda: 0.0)
+    monkeypatch.setattr("lance_io.store.cloud.cloud_store.random.random", lambda: 0.0)
     expected = await outcome(long_way, ANSWERS[name], end, is_warm)
     both = {IS_THERE} if name == "late" and is_warm else {IS_THERE, False}
     for has_kernel in both:  # which reads the answers, as long as they are usual

@@ -18,6 +18,7 @@ from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.plans.plan import drive_async
 from lance_io.store.api import WantedRange
+from lance_io.store.cloud import renewal
 from lance_io.store.http.range_get import RangeGet
 from lance_io.store.policies.logical_read import Reading
 from lance_io.store.s3 import credentials
@@ -293,7 +294,7 @@ async def test_those_who_have_to_wait_wait_for_one_renewal(clock: Clock, monkeyp
 
 @pytest.mark.parametrize("loaded", [False, True])
 async def test_closing_a_store_ends_a_renewal(loaded: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credentials, "CLOSE_S", 0.01)
+    monkeypatch.setattr(renewal, "CLOSE_S", 0.01)
     async with World(clock) as world:
         store, service = store_of(world, monkeypatch), world.service
         if loaded:

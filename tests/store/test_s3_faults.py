@@ -51,7 +51,7 @@ SILENCE = "2s"  # that is a lost connection; a loaded machine may be silent for 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow at once: jitter draws 0."""
-    monkeypatch.setattr("lance_io.store.s3.bucket.random.random", lambda: 0.0)
+    monkeypatch.setattr("lance_io.store.cloud.cloud_store.random.random", lambda: 0.0)
 
 
 def store_on(server: FaultServer, **options: str) -> S3Store:
@@ -163,7 +163,7 @@ async def test_retry_after_is_honoured_however_it_is_spelled(
     loop = asyncio.get_running_loop()
     real = loop.call_later
     monkeypatch.setattr(loop, "call_later", call_later)
-    monkeypatch.setattr("lance_io.store.s3.bucket.asyncio.sleep", sleep)  # any other request's
+    monkeypatch.setattr("lance_io.store.cloud.cloud_store.asyncio.sleep", sleep)  # any other request's
     script = [status(503, "SlowDown", **{name: "7"}), status(429), ok() if operation == "put" else serve]
     async with FaultServer(CONTENT, script) as server:
         store = store_on(server, fast_get=fast_get)
@@ -450,7 +450,7 @@ async def test_a_request_that_is_made_again_after_closing_leaves_no_client_open(
         pausing.set()
         await go_on.wait()
 
-    monkeypatch.setattr("lance_io.store.s3.bucket.asyncio.sleep", sleep)
+    monkeypatch.setattr("lance_io.store.cloud.cloud_store.asyncio.sleep", sleep)
     async with FaultServer(CONTENT, [status(500)]) as server:
         store = store_on(server)
         asking = asyncio.create_task(store.head("key"))

@@ -180,7 +180,7 @@ async def listed(*script: Answer, plain_names: bool = False, **options: str) -> 
 
 
 async def test_failures_of_a_listing_are_those_of_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.store.s3.bucket.random.random", lambda: 0.0)
+    monkeypatch.setattr("lance_io.store.cloud.cloud_store.random.random", lambda: 0.0)
     found, server = await listed(status(503, "SlowDown"), status(500), page("a", "b", chunked=True))
     assert found == ["a", "b"]
     assert [request.line for request in server.requests] == [

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from minio import Minio
 
 from lance_io import runtime
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound
 from lance_io.store.api import ConflictRetry, Selection
 from lance_io.store.s3.bucket import S3Store
 from lance_io.store.url import open_store
-from minio import Minio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

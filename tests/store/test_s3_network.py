@@ -17,7 +17,7 @@ from lance_io.store.api import StoreFailure, Transient
 from lance_io.store.s3.bucket_options import parse_s3
 from lance_io.store.storage_options import normalize
 from lance_io.store.url import open_store
-from tests.servers import load_minio_module
+from servers import minio
 from tests.store.forward_proxy import ForwardProxy
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def secure(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("minio-certificates")
     for name in ("public.crt", "private.key", "ca.crt"):
         os.link(certificates / name, folder / name)
-    with load_minio_module().MinioServer(certificates=folder, domain=DOMAIN) as server:
+    with minio.MinioServer(certificates=folder, domain=DOMAIN) as server:
         yield server.endpoint
 
 
@@ -65,9 +65,8 @@ def proxy(secure: str) -> Iterator[ForwardProxy]:
 
 async def use(endpoint: str, **options: str) -> None:
     """Write, read both ways, list and delete."""
-    module = load_minio_module()
-    keys = {"aws_access_key_id": module.USER, "aws_secret_access_key": module.USER_SECRET}
-    options = {"aws_endpoint": endpoint, "aws_region": module.REGION, **keys, **options}
+    keys = {"aws_access_key_id": minio.USER, "aws_secret_access_key": minio.USER_SECRET}
+    options = {"aws_endpoint": endpoint, "aws_region": minio.REGION, **keys, **options}
     for fast_get in ("true", "aiohttp", "false"):
         store = open_store(f"s3://{BUCKET}", {**options, "fast_get": fast_get}).store
         key = f"network/{os.urandom(8).hex()}"

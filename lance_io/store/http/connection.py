@@ -50,6 +50,7 @@ _KEPT: Final = {
         "retry-after",
         "transfer-encoding",
         "x-amz-bucket-region",
+        "x-goog-generation",
     )
 }
 _ONCE: Final = frozenset({"content-range", "etag"})  # twice, they say two things

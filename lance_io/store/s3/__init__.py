@@ -2,8 +2,8 @@
 
     bucket.py          `S3Store`: one bucket
     bucket_options.py  what storage options and environment say about it
-    connections.py     what it has open on one event loop; it stays so for a moment after the last reader
-    loop_state.py      credentials and clients of that loop
+    oss_options.py     the same of a bucket of Alibaba's, in terms of S3
+    loop_state.py      credentials and clients of one event loop
     credentials.py     renewed ahead of their end
     site.py            what `http/` has to know of a bucket: where, signed how, which refusals
     client_gets.py     GETs by way of aiohttp or aiobotocore instead

@@ -1,61 +1,40 @@
 """Tables in S3 and in everything that speaks its protocol.
 
 aiobotocore finds credentials and sends PUT, LIST, HEAD, DELETE and multipart uploads; GETs are signed by us and go
-over connections of our own (`http/`), or through a client (`client_gets.py`). Requests are repeated here and nowhere
-else, so that attempts are counted and do not multiply. A write under a condition is sent once: after a lost answer
-only reading back tells who won.
+over connections of our own (`http/`), or through a client (`client_gets.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
-import threading
-import weakref
-from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import LanceError, NotFound
-from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta, flow
-from lance_io.store.bounds import check_range
-from lance_io.store.counters import StoreStats
-from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent, name_bucket
-from lance_io.store.forking import never_finalize, survive_fork
-from lance_io.store.policies.download import Download
-from lance_io.store.policies.logical_read import Reading, end_alone, read_through
+from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
+from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
+from lance_io.store.cloud.cloud_store import CloudStore
+from lance_io.store.cloud.connections import Connections
+from lance_io.store.cloud.loop_clients import share_clients
+from lance_io.store.failures import Transient, name_bucket
 from lance_io.store.s3.bucket_options import S3Options, access_of, parse_s3
-from lance_io.store.s3.connections import Connections, keep_connected, release
 from lance_io.store.s3.error_codes import client_error, coded_error
-from lance_io.store.s3.listing import PLAIN_NAMES
-from lance_io.store.s3.loop_state import SLOWEST_BYTES_PER_S, load_library, missing_library
+from lance_io.store.s3.listing import PLAIN_NAMES, list_page
+from lance_io.store.s3.loop_state import LoopState, load_library, missing_library
+from lance_io.store.s3.oss_options import as_s3_options
+from lance_io.store.s3.site import S3Site
 from lance_io.store.storage_options import planning
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 
-    from lance_io.store.api import (
-        Buffer,
-        Durability,
-        RangesEnded,
-        Selection,
-        StartedRead,
-        StoreProfile,
-        ToldAgain,
-        WantedRange,
-    )
-    from lance_io.store.counters import Operation
-    from lance_io.store.policies.logical_read import Sending
-    from lance_io.store.policies.throttle import Place
+    from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
+    from lance_io.store.counters import Operation, StoreStats
     from lance_io.store.s3.multipart import S3PartWriter
-    from lance_io.store.upload import PartUpload
-
-T = TypeVar("T")
 
 LIST_METHOD = "list_objects_v2"
 LIST_PAGE = 1000  # what S3 gives and deletes at once
-_CATEGORIES: dict[Operation, str] = {"get": "read", "head": "read", "list": "list"}  # all others: "write"
 
 
 def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
@@ -71,41 +50,34 @@ def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
     return S3Store(parsed, profile=profile.within_descriptors())
 
 
-class S3Store:
+def open_oss(bucket: str, options: Mapping[str, str]) -> S3Store:
+    """The same of a bucket at Alibaba's OSS, which speaks S3, by the options that it has in pylance."""
+    return open_s3(bucket, as_s3_options(options))
+
+
+class S3Store(CloudStore[LoopState]):
     """One bucket. Usable from any event loop and after a fork; `repr` and errors show no credentials."""
 
     scheme = "s3"
+    options: S3Options
 
     def __init__(self, options: S3Options, *, profile: StoreProfile = CLOUD, stats: StoreStats | None = None) -> None:
-        self.options = options
-        self.profile = profile
-        self.stats = stats or StoreStats()
-        self.identity = options.identity
-        self.capabilities = Capabilities(ordered_list=not options.express, create_unproven=not options.is_amazon)
-        self._loops: dict[asyncio.AbstractEventLoop, Connections] = {}
-        self._lock = threading.Lock()
-        weakref.finalize(self, release, self._loops).atexit = False
-        survive_fork(self)
+        able = Capabilities(ordered_list=not options.express, create_unproven=not options.is_amazon)
+        super().__init__(options, options.identity, able, profile, stats)
 
-    def start_over(self) -> None:
-        """Forget all connections without closing them (after a fork): they are the parent's."""
-        never_finalize(dict(self._loops))
-        self._loops.clear()
-        self._lock = threading.Lock()
+    def connect(self) -> Connections[LoopState]:
+        """See `CloudStore`: our own HTTP client, unless another was chosen, or a proxy is between, unknown to it."""
+        options, connections_max, user = self.options, self.profile.connections_max, object()
+        state = share_clients(LoopState, options, connections_max, user)
+        if options.transport == "http" and state.proxy is None:
+            from lance_io.store.http.gets import HttpGets
 
-    def linger(self) -> None:
-        """Stay connected for a moment, even if nobody holds this any more; from any thread. See `connections.py`."""
-        for loop in list(self._loops):
-            if loop.is_running():
-                loop.call_soon_threadsafe(keep_connected, self)
+            own = HttpGets(S3Site(options, state), options.identity, connections_max)
+            return Connections(self, state, user, own, None)
+        from lance_io.store.s3.client_gets import ClientGets, SignedGets
 
-    def __repr__(self) -> str:
-        return f"S3Store({self.identity!r})"
-
-    @property
-    def origin(self) -> tuple[S3Options, StoreProfile]:
-        """What this was made of: stores with the same can stand for each other."""
-        return self.options, self.profile
+        other = (ClientGets if options.transport == "aiobotocore" else SignedGets)(options, state)
+        return Connections(self, state, user, None, other)
 
     @property
     def access(self) -> str:
@@ -113,41 +85,6 @@ class S3Store:
         return access_of(self.options, os.environ)
 
     # -- reading ----------------------------------------------------------------------------------------------------
-
-    async def get_range(self, key: str, start: int, end: int) -> Buffer:
-        """Bytes `start` to `end` of an object; resumed at the byte reached should the connection break."""
-        if start < 0 or end <= start:
-            check_range(key, start, end, 0)
-            return b""
-        download = Download.of_range(key, start, end)
-        await self._download(download)
-        return download.buffer()
-
-    def start_ranges(self, wanted: Sequence[WantedRange], ended: RangesEnded, told: ToldAgain) -> Sequence[StartedRead]:
-        """See `StartReads`."""
-        sending = self._sending()
-        begun: list[StartedRead] = []
-        if sending.range_gets is not None:
-            begun += sending.range_gets(sending, self._sending, ended, told).begin(wanted)
-        for key, start, end, memory, operation, tag in wanted[len(begun) :]:
-            download = Download.of_range(key, start, end, memory)
-            reading = Reading(self._sending, download, partial(end_alone, ended), operation, partial(told, tag), tag)
-            reading.start()
-            begun.append(reading)
-        return begun
-
-    async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
-        """The end of an object, its size, its etag: one request."""
-        download = Download.of_suffix(key, max(1, num_bytes))
-        await self._download(download)
-        tail = download.buffer()
-        return tail if num_bytes > 0 else b"", download.size_bytes, download.etag
-
-    async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
-        """A whole object."""
-        download = Download.of_object(key)
-        await self._download(download)
-        return download.buffer(), download.meta()
 
     async def head(self, key: str) -> ObjectMeta:
         """Size, etag and time of an object."""
@@ -207,19 +144,6 @@ class S3Store:
         answer = await self.call("part", key, "create_multipart_upload", {"Key": key, **self.options.put_arguments})
         return S3PartWriter(self, key, answer["UploadId"], if_absent=if_absent)
 
-    async def open_upload(
-        self,
-        key: str,
-        *,
-        if_absent: bool = False,
-        durability: Durability | None = None,
-        content_length_hint: int | None = None,
-    ) -> PartUpload:
-        """Start writing an object of any size; makes no request yet."""
-        from lance_io.store.upload import PartUpload
-
-        return PartUpload(self, key, if_absent=if_absent, content_length_hint=content_length_hint)
-
     async def copy(self, source: str, key: str) -> None:
         """Write an object with the content of another, without its bytes coming here."""
         arguments = {"Key": key, "CopySource": {"Bucket": self.options.bucket, "Key": source}}
@@ -248,21 +172,7 @@ class S3Store:
         except NotFound:
             pass  # Amazon answers 204; others say what is true
 
-    async def aclose(self) -> None:
-        """Close the connections of the running loop."""
-        with self._lock:
-            connections = self._loops.pop(asyncio.get_running_loop(), None)
-        if connections is not None:
-            await connections.close()
-
     # -- inside -----------------------------------------------------------------------------------------------------
-
-    async def _download(self, download: Download) -> None:
-        """Attempts until all bytes are here."""
-        await read_through(self._sending, download, flow.get())
-
-    def _sending(self) -> Sending:
-        return self._loop().sending
 
     async def call(
         self,
@@ -279,39 +189,17 @@ class S3Store:
         num_bytes  payload sent, for the counters and the time it may take
         decides    a write under a condition: once sent, it is not sent again; `OutcomeUnknown` without an answer
         """
-        clock = asyncio.get_running_loop().time
-        place: Place | None = None
-        began_s, attempts = clock(), 0
         if self.options.read_headers:
             arguments = {**arguments, "RequestPayer": "requester"}
-        while True:
-            loop = self._loop()  # those of the attempt before may have been closed meanwhile, and would open anew
-            gate = loop.gates[_CATEGORIES.get(operation, "write")]
-            attempts += 1
-            failure: Transient | None = None
-            place = await gate.enter(place)
-            self.stats.begin(operation, key)
-            done = False
-            try:
-                answer = await self._once(loop, operation, key, method, arguments, num_bytes)
-                done = True
-                return answer
-            except Transient as error:
-                failure = error
-            except LanceError as error:
-                name_bucket(error, self.options.bucket)
-                raise
-            finally:
-                self.stats.end(operation, num_bytes if done else 0, failed=not done)
-                gate.leave(failure)
-            if decides and not isinstance(failure, Unsent):
-                failure = _is_undecided(failure)
-            again = not isinstance(failure, OutcomeUnknown)
-            await self._pause(operation, failure, attempts, clock() - began_s, again=again)
+
+        def once(loop: Connections[LoopState]) -> Coroutine[Any, Any, dict[str, Any]]:
+            return self._once(loop, operation, key, method, arguments, num_bytes)
+
+        return await self.call_repeatedly(operation, key, once, num_bytes=num_bytes, decides=decides)
 
     async def _once(
         self,
-        loop: Connections,
+        loop: Connections[LoopState],
         operation: Operation,
         key: str,
         method: str,
@@ -319,9 +207,8 @@ class S3Store:
         num_bytes: int,
     ) -> dict[str, Any]:
         if method == LIST_METHOD:
-            page = loop.list_page(arguments)
-            if page is not None:
-                return await page
+            if loop.own is not None:
+                return await list_page(loop.own, arguments)
             arguments = {name: value for name, value in arguments.items() if name != PLAIN_NAMES}
         await load_library()
         import aiohttp
@@ -341,42 +228,6 @@ class S3Store:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             message = f"no answer ({type(error).__name__}: {error})"
             raise Transient(message, path=key, operation=operation) from None
-
-    async def _pause(
-        self, operation: Operation, failure: Transient, attempts: int, elapsed_s: float, *, again: bool
-    ) -> None:
-        """Wait until the next attempt, or raise the failure if there shall be none."""
-        asked = failure.retry_after_s if isinstance(failure, Throttled) else None
-        pause_s = self.options.retry.pause_s(attempts, elapsed_s, random.random(), asked) if again else None
-        if pause_s is None:
-            failure.attempts = attempts
-            name_bucket(failure, self.options.bucket)
-            raise failure
-        self.stats.retry(operation)
-        await asyncio.sleep(pause_s)
-
-    def _loop(self) -> Connections:
-        """What belongs to the running loop; made at first use."""
-        running = asyncio.get_running_loop()
-        found = self._loops.get(running)
-        if found is None:
-            with self._lock:
-                for loop in [loop for loop in self._loops if loop.is_closed()]:
-                    self._loops.pop(loop).detach()
-                found = self._loops[running] = Connections(self.options, self.identity, self.profile, self.stats)
-        return found
-
-
-def _is_undecided(failure: Transient) -> OutcomeUnknown:
-    """A deciding write was sent and failed with this: nobody knows whether it was applied."""
-    unknown = OutcomeUnknown(
-        f"it is unknown whether this write was applied; read the object back ({failure.message})",
-        path=failure.path,
-        operation=failure.operation,
-        status=failure.status,
-    )
-    unknown.retry_after_s = failure.retry_after_s if isinstance(failure, Throttled) else None
-    return unknown
 
 
 def _entries(page: dict[str, Any]) -> list[ObjectMeta]:

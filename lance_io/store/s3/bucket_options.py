@@ -9,32 +9,24 @@
     aws_endpoint, endpoint, ..._url           AWS_ENDPOINT(_URL)   another service than Amazon's
     aws_virtual_hosted_style_request          the same, upper case bucket in the host name (default: Amazon only)
     aws_skip_signature                        the same             anonymous requests
-    allow_http                                (AWS_)ALLOW_HTTP     an http:// endpoint is meant
-    connect_timeout, request_timeout          the same             durations: 5s, 30s (plus 1 s per MB asked for)
-    client_max_retries, client_retry_timeout  the same             attempts after the first (7); for how long (120s)
-    download_retry_count                      the same             of these, after an answer that broke off (any)
-    allow_invalid_certificates                the same             true: any certificate is trusted, for trials only
-    proxy_url, proxy_excludes                 the same, HTTP_PROXY http://[user:password@]host:port; hosts without it
-    proxy_ca_certificate                      the same; or         the certificates to trust instead of the usual
-                                              AWS_CA_BUNDLE        ones, as a file or as PEM text
     fast_get                                  -                    aiohttp: GETs go through that; false: through
                                                                    aiobotocore
 
-Unprefixed environment variables such as REGION are not read: they belong to somebody else.
+`cloud/client_options.py` has those of all clients. AWS_ALLOW_HTTP and AWS_CA_BUNDLE stand for ALLOW_HTTP and
+PROXY_CA_CERTIFICATE there.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import field
-from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from lance_io.errors import UsageError
 from lance_io.records import dataclass
-from lance_io.store.policies.logical_read import RetryPolicy
-from lance_io.store.storage_options import seconds, switch, whole_number
+from lance_io.store.cloud.client_options import ClientOptions, OptionSource, check_endpoint, parse_client
+from lance_io.store.storage_options import switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,10 +47,6 @@ Transport = Literal["http", "aiohttp", "aiobotocore"]
 """What sends ranged GETs: our own client, a bare aiohttp session, or aiobotocore with all that it knows."""
 
 _FROM_CHAIN = frozenset({"aws_access_key_id", "aws_secret_access_key", "aws_session_token"})  # read by aiobotocore
-_CLIENT_ENVIRONMENT = frozenset(
-    {"allow_http", "allow_invalid_certificates", "connect_timeout", "request_timeout", "user_agent", "proxy_url",
-     "proxy_ca_certificate", "proxy_excludes", "client_max_retries", "client_retry_timeout", "download_retry_count"}
-)  # fmt: skip
 
 
 _CREDENTIAL_SOURCES: Final = (
@@ -73,29 +61,17 @@ _CREDENTIAL_SOURCES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class S3Options:
+class S3Options(ClientOptions):
     """Everything that is fixed about a bucket before the first request. Secrets do not show in `repr`."""
 
-    bucket: str
     region: str | None = None
     access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     profile: str | None = None
-    endpoint: str | None = None
     virtual_hosted: bool = False
-    skip_signature: bool = False
     express: bool = False
     transport: Transport = "http"
-    verify: bool = True
-    ca_certificates: str | None = None  # a file, or PEM text
-    proxy: str | None = field(default=None, repr=False)  # may hold a password
-    proxy_excludes: tuple[str, ...] = ()
-    user_agent: str = "lance_io"
-    connect_timeout_s: float = 5.0
-    request_timeout_s: float = 30.0
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    download_retries: int | None = None  # answers that may break off before a read fails; None: as many as attempts
     read_headers: Mapping[str, str] = field(default_factory=dict)
     put_arguments: Mapping[str, object] = field(default_factory=dict, repr=False)
     checksums: str | None = None  # "when_supported", "when_required", or aiobotocore's default
@@ -116,10 +92,6 @@ class S3Options:
         host = urlsplit(self.endpoint or "https://s3.amazonaws.com").hostname or ""
         return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
-    def proxy_for(self, host: str) -> str | None:
-        """The proxy that the options name for a host: none if `proxy_excludes` has it, its domain or its network."""
-        return None if any(_excludes(entry.strip(), host) for entry in self.proxy_excludes) else self.proxy
-
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must never appear in a message."""
@@ -133,7 +105,8 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
     Raises `UsageError` for values that make no sense, for half a set of credentials, and for an `http://` endpoint
     without `allow_http`.
     """
-    found = _Found(options, os.environ if environment is None else environment)
+    source = os.environ if environment is None else environment
+    found = OptionSource(options, source, _ALIASES, "aws_", _FROM_CHAIN)
     endpoint = _endpoint(found, bucket)
     express = found.switch("aws_s3_express", bucket.endswith("--x-s3"))
     access_key, secret_key = found.text("aws_access_key_id"), found.text("aws_secret_access_key")
@@ -152,83 +125,23 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         skip_signature=found.switch("aws_skip_signature", False),
         express=express,
         transport="aiobotocore" if express or bucket.startswith("arn:") else _transport(found),
-        verify=not found.switch("allow_invalid_certificates", False),
-        ca_certificates=found.text("proxy_ca_certificate"),
-        proxy=found.text("proxy_url"),
-        proxy_excludes=tuple(filter(None, (found.text("proxy_excludes") or "").split(","))),
-        user_agent=_header_text("user_agent", found.text("user_agent") or "lance_io"),
-        connect_timeout_s=found.seconds("connect_timeout", 5.0),
-        request_timeout_s=found.seconds("request_timeout", 30.0),
-        retry=RetryPolicy(
-            attempts_max=found.whole_number("client_max_retries", 7) + 1,
-            total_s=found.seconds("client_retry_timeout", 120.0),
-        ),
-        download_retries=(
-            found.whole_number("download_retry_count", 0) if found.text("download_retry_count") else None
-        ),
+        **parse_client(found),
         read_headers={"x-amz-request-payer": "requester"} if payer and switch("aws_request_payer", payer) else {},
         put_arguments=_put_arguments(found),
         checksums=found.text("aws_request_checksum_calculation") or ("when_required" if endpoint else None),
     )
 
 
-def _excludes(entry: str, host: str) -> bool:
-    """Does an entry of `proxy_excludes` (`*`, a host, a domain, an address, a network `10.0.0.0/8`) mean the host?"""
-    if entry == "*" or host == entry.lstrip(".") or host.endswith(f".{entry.lstrip('.')}"):
-        return True
-    try:
-        return ip_address(host) in ip_network(entry, strict=False)
-    except ValueError:
-        return False
-
-
-class _Found:
-    """Options first, then the environment."""
-
-    def __init__(self, options: Mapping[str, str], environment: Mapping[str, str]) -> None:
-        self._options = options
-        self._environment = environment
-
-    def text(self, name: str) -> str | None:
-        names = _ALIASES.get(name, (name,))
-        for alias in names:
-            if alias in self._options:
-                return self._options[alias]
-        if name in _FROM_CHAIN:
-            return None
-        for alias in names:
-            if alias.startswith("aws_") or alias in _CLIENT_ENVIRONMENT:
-                if value := self._environment.get(alias.upper()):
-                    return value
-        return None
-
-    def switch(self, name: str, default: bool) -> bool:
-        text = self.text(name)
-        return default if text is None else switch(name, text)
-
-    def seconds(self, name: str, default: float) -> float:
-        text = self.text(name)
-        return default if text is None else seconds(name, text)
-
-    def whole_number(self, name: str, default: int) -> int:
-        text = self.text(name)
-        return default if text is None else whole_number(name, text)
-
-
-def _endpoint(found: _Found, bucket: str) -> str | None:
+def _endpoint(found: OptionSource, bucket: str) -> str | None:
     """The endpoint without a slash at its end, and without the bucket should it lead the host name."""
     text = found.text("aws_endpoint")
     if not text:
         return None
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise UsageError("storage option aws_endpoint: expected http(s)://host[:port] without a user name")
-    if parts.scheme == "http" and not found.switch("allow_http", False):
-        raise UsageError(f"the endpoint {text} is not encrypted; set the storage option allow_http to 'true' to use it")
-    return f"{parts.scheme}://{parts.netloc.removeprefix(f'{bucket}.')}{parts.path.rstrip('/')}"
+    scheme, host, path = check_endpoint("aws_endpoint", text, found)
+    return f"{scheme}://{host.removeprefix(f'{bucket}.')}{path}"
 
 
-def _transport(found: _Found) -> Transport:
+def _transport(found: OptionSource) -> Transport:
     """What is to send GETs, as far as that can be chosen."""
     text = found.text("fast_get")
     if text is not None and text.strip().lower() == "aiohttp":
@@ -271,18 +184,7 @@ def has_profiles(options: S3Options, environment: Mapping[str, str]) -> bool:
     return options.profile is not None or any(os.path.exists(os.path.expanduser(file)) for file in files)
 
 
-def _header_text(name: str, text: str) -> str:
-    if not is_header_text(text):
-        raise UsageError(f"storage option {name}: expected printable ASCII, found {text!r}")
-    return text
-
-
-def is_header_text(text: str) -> bool:
-    """Whether it can be a header's value without becoming two headers."""
-    return text.isascii() and text.isprintable()
-
-
-def _put_arguments(found: _Found) -> dict[str, object]:
+def _put_arguments(found: OptionSource) -> dict[str, object]:
     """Server-side encryption, as aiobotocore names it."""
     arguments: dict[str, object] = {}
     if encryption := found.text("aws_server_side_encryption"):

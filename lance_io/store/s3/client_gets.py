@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import LanceError
+from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S, STALL_S
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.policies.transport import TaskAttempt
 from lance_io.store.s3.error_codes import ERROR_BODY_BYTES_MAX, answer_error, client_error
-from lance_io.store.s3.loop_state import SLOWEST_BYTES_PER_S, STALL_S, LoopState, load_library
+from lance_io.store.s3.loop_state import LoopState, load_library
 from lance_io.store.s3.site import Address, is_moved
 
 if TYPE_CHECKING:

@@ -11,47 +11,14 @@ task, whoever asks, and its error is told when they have expired, too.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from lance_io.store.cloud.renewal import AGAIN_FAILED_S, AGAIN_S, MARGIN_S, Once
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable
 
     from lance_io.errors import LanceError
-
-MARGIN_S: Final = 5.0  # a request is on its way for a while, and in line before that
-AGAIN_S: Final = 60.0  # between two renewals ahead of time: there are credentials that never hold for long
-AGAIN_FAILED_S: Final = 5.0  # and after one that failed
-CLOSE_S: Final = 1.0  # what is under way has so much time left when a store is closed
-
-
-class _Once:
-    """Work that many may wait for and the first one begins; whoever is cancelled leaves it to the others.
-
-    work  gives a result, or its error as a result: each who waits is told with an error of its own
-    """
-
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self._work = work
-        self._task: asyncio.Task[Any] | None = None
-
-    def begin(self) -> asyncio.Task[Any]:
-        """Have it under way."""
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._work())
-        return self._task
-
-    async def result(self) -> Any:
-        """Wait until it has ended, begun by this or before."""
-        task = self.begin()
-        await asyncio.wait([task])
-        return ConnectionError("the connections of this store were closed") if task.cancelled() else task.result()
-
-    async def close(self) -> None:
-        """Let it end, if that is soon: it may be a program that runs."""
-        task, self._task = self._task, None
-        if task is not None and not (await asyncio.wait([task], timeout=CLOSE_S))[0]:
-            task.cancel()
-            await asyncio.wait([task])
 
 
 class Renewed:
@@ -63,7 +30,7 @@ class Renewed:
     def __init__(self, credentials: Any, failed: Callable[[Exception], LanceError]) -> None:
         self._credentials = credentials
         self._failed = failed
-        self._renewal = _Once(self._renew)
+        self._renewal = Once(self._renew)
         self._not_before_s = float("-inf")  # by the loop's clock
 
     def __getattr__(self, name: str) -> Any:
@@ -121,7 +88,7 @@ class Chain:
     def __init__(self, find: Callable[[], Awaitable[Any]], failed: Callable[[Exception], LanceError]) -> None:
         self._find = find
         self._failed = failed
-        self._search = _Once(self._look)
+        self._search = Once(self._look)
         self._found: list[Renewed] = []
         self._latest: Any = None
 

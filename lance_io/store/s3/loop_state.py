@@ -1,27 +1,27 @@
-"""What an S3 store needs per event loop: credentials, an aiobotocore client, an HTTP session for ranged GETs.
-
-Sockets and client sessions belong to the loop that made them, so each loop gets a `LoopState` of its own; it opens
-what is asked for, once, and closes all of it on its loop.
-
-Stores of the same options share it (`share_state`): making a session and a client costs more than a write does.
-"""
+"""What an S3 store needs per event loop: credentials, an aiobotocore client, an HTTP session for ranged GETs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import cache, cached_property, partial
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.runtime import in_thread, load_modules
-from lance_io.store.forking import never_finalize
+from lance_io.store.cloud.client_options import (
+    KEEPALIVE_S,
+    READ_BUFFER_BYTES,
+    certificates_file,
+    is_header_text,
+    tls_context,
+)
+from lance_io.store.cloud.loop_clients import LoopClients
 from lance_io.store.http.sigv4 import Signer
 from lance_io.store.http.tls import TlsSettings
-from lance_io.store.s3.bucket_options import has_profiles, is_header_text, keys_at_hand
+from lance_io.store.s3.bucket_options import has_profiles, keys_at_hand
 from lance_io.store.s3.credentials import Chain
 from lance_io.store.s3.error_codes import credentials_error, no_credentials
 
@@ -32,14 +32,8 @@ if TYPE_CHECKING:
 
     from lance_io.store.s3.bucket_options import S3Options
 
-READ_BUFFER_BYTES = 1 << 18  # what the HTTP client holds of a body; its default of 64 KiB wakes us four times as often
-SLOWEST_BYTES_PER_S = 1_000_000  # a request may take a second longer for every so many bytes
-STALL_S = 10.0  # silence on a socket that counts as a broken connection
-KEEPALIVE_S = 15.0  # idle connections are dropped before S3 drops them (20 s)
 REGION_DEFAULT = "us-east-1"
 LOOK_S = 1.0  # between two looks at credentials, which hold for longer than that (`MARGIN_S`)
-CHAIN_SHARED_S = 15.0  # after which a new store looks for credentials itself: files may say something else by now
-_ENVIRONMENT = ("AWS_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "HOME", "BOTO")  # what names begin with
 
 
 @cache
@@ -57,25 +51,6 @@ def _read_service_data(session: Any) -> None:
         loader.load_service_model("s3", kind)
     for name in ("endpoints", "partitions", "sdk-default-configuration", "_retry"):
         loader.load_data(name)
-
-
-@cache
-def _tls_context(bundle: str) -> ssl.SSLContext:
-    """Trust in the certificates of one file, read once per process: parsing them costs 20 ms."""
-    import ssl
-
-    return ssl.create_default_context(cafile=bundle)
-
-
-@cache
-def _pem_file(text: str) -> IO[str]:
-    """Certificates as a file, for a client that takes nothing else; it goes when the process ends."""
-    import tempfile
-
-    file = tempfile.NamedTemporaryFile("w", prefix="lance-io-ca-", suffix=".pem")
-    file.write(text)
-    file.flush()
-    return file
 
 
 @cache
@@ -151,17 +126,16 @@ async def credentials_of(session: Any) -> Any:
     return await credentials.get_frozen_credentials()
 
 
-class LoopState:
+class LoopState(LoopClients):
     """Clients of one event loop; every method runs on that loop."""
 
+    variables = ("AWS_", "BOTO")
+
     def __init__(self, options: S3Options, connections_max: int) -> None:
+        super().__init__(options, connections_max)
         self._options = options
         self._connections_max = connections_max
-        self._environment = _read_environment()
         self._keys = keys_at_hand(options, os.environ)
-        self._loop = asyncio.get_running_loop()
-        self._made_s = self._loop.time()
-        self._users: set[object] = set()
         self._lock = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._session: Any = None  # aiobotocore's session: configuration and credentials
@@ -310,8 +284,7 @@ class LoopState:
 
     @property
     def _ca_file(self) -> str | None:
-        text = self._options.ca_certificates
-        return _pem_file(text).name if text and text.lstrip().startswith("-----BEGIN") else text
+        return certificates_file(self._options.ca_certificates)
 
     @property
     def _is_plain_http(self) -> bool:
@@ -338,7 +311,7 @@ class LoopState:
     @cached_property
     def proxy(self) -> str | None:
         """The proxy of the ranged GETs, by option or environment."""
-        return self._find_proxy()
+        return self._options.find_proxy(self._host, is_plain_http=self._is_plain_http)
 
     def tls_settings(self) -> TlsSettings:
         """Whom our own HTTP client has to trust."""
@@ -358,16 +331,7 @@ class LoopState:
         bundle = self._ca_file or self._bundle
         if bundle is None:
             return True
-        return _tls_context(bundle)
-
-    def _find_proxy(self) -> str | None:
-        if self._options.proxy:
-            return self._options.proxy_for(self._host)
-        if sys.platform == "linux" and not any(name.lower().endswith("_proxy") for name in os.environ):
-            return None  # without an import of 15 ms that would come to the same
-        from urllib.request import getproxies, proxy_bypass
-
-        return None if proxy_bypass(self._host) else getproxies().get("http" if self._is_plain_http else "https")
+        return tls_context(bundle)
 
     @property
     def _host(self) -> str:
@@ -375,27 +339,12 @@ class LoopState:
 
     # -- sharing, and the end ---------------------------------------------------------------------------------------
 
-    def fits(self, options: S3Options, connections_max: int, environment: list[tuple[str, str]]) -> bool:
-        """Whether a new store on the running loop may share this, which then is as good as one of its own."""
-        if self._loop is not asyncio.get_running_loop() or environment != self._environment:
-            return False
-        is_known = self._options.skip_signature or self._keys is not None
-        is_new = is_known or self._loop.time() - self._made_s < CHAIN_SHARED_S
-        return is_new and connections_max == self._connections_max and options == self._options
+    def is_known(self) -> bool:
+        """See `LoopClients`."""
+        return self._options.skip_signature or self._keys is not None
 
-    def join(self, user: object) -> None:
-        """One more uses this, until it leaves."""
-        self._users.add(user)
-
-    async def leave(self, user: object) -> None:
-        """Close everything if nobody else uses it; what is asked for afterwards opens anew."""
-        self._users.discard(user)
-        if not self._users:
-            with suppress(ValueError):
-                _shared.remove(self)
-            await self._close()
-
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """See `LoopClients`."""
         http, self._http, self._client = self._http, None, None
         stack, self._stack = self._stack, AsyncExitStack()
         try:
@@ -406,43 +355,8 @@ class LoopState:
             if self._chain is not None:
                 await self._chain.close()
 
-    def detach(self) -> None:
-        """The loop is closed already: let go without a word."""
-        with suppress(ValueError):
-            _shared.remove(self)
+    def let_go(self) -> None:
+        """See `LoopClients`."""
         if self._http is not None:
             self._http.detach()
             self._http = None
-
-
-_shared: list[LoopState] = []  # few: a process knows few buckets
-
-
-def share_state(options: S3Options, connections_max: int, user: object) -> LoopState:
-    """The state of a store on the running loop: that of another one which was told the same, or a new one.
-
-    user  leaves it again
-    """
-    environment = _read_environment()
-    for state in _shared:
-        if state.fits(options, connections_max, environment):
-            break
-    else:
-        state = LoopState(options, connections_max)
-        _shared.append(state)
-    state.join(user)
-    return state
-
-
-def _read_environment() -> list[tuple[str, str]]:
-    """What credentials, proxies and files of profiles depend on."""
-    return [(name, value) for name, value in os.environ.items() if name.upper().startswith(_ENVIRONMENT)]
-
-
-def _forget_all() -> None:
-    """In a forked child: they are the parent's."""
-    never_finalize(list(_shared))
-    _shared.clear()
-
-
-os.register_at_fork(after_in_child=_forget_all)

@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S, STALL_S
 from lance_io.store.failures import StoreFailure
 from lance_io.store.http.exchange import Origin, Patience
 from lance_io.store.http.sigv4 import wire_path, wire_query
 from lance_io.store.s3.error_codes import answer_error
-from lance_io.store.s3.loop_state import SLOWEST_BYTES_PER_S, STALL_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

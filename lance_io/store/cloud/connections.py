@@ -1,4 +1,4 @@
-"""The connections of one S3 store: one set per event loop, limits that all stores of a bucket share.
+"""The connections of one store in the cloud: one set per event loop, limits that all stores of a bucket share.
 
 A set is made at the first request on a loop and closed on that loop: by the store's `aclose`, when the engine shuts
 down, or when the store is no longer referenced.
@@ -16,27 +16,22 @@ import os
 import weakref
 from collections import OrderedDict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from lance_io import runtime
+from lance_io.store.cloud.loop_clients import Clients
 from lance_io.store.forking import never_finalize
 from lance_io.store.policies.hedge import Hedging, Watch
 from lance_io.store.policies.logical_read import Sending
 from lance_io.store.policies.throttle import AdaptiveLimit, Gate, Rate
-from lance_io.store.s3.listing import list_page
-from lance_io.store.s3.loop_state import share_state
-from lance_io.store.s3.site import S3Site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from lance_io.store.api import StoreProfile
-    from lance_io.store.counters import StoreStats
+    from lance_io.store.cloud.cloud_store import CloudStore
     from lance_io.store.http.gets import HttpGets
     from lance_io.store.policies.transport import GetTransport, TogetherTransport
-    from lance_io.store.s3.bucket import S3Store
-    from lance_io.store.s3.bucket_options import S3Options
-    from lance_io.store.s3.loop_state import LoopState
 
 KEPT_S: Final = 15.0
 KEPT_MAX: Final = 16
@@ -50,35 +45,40 @@ _hedgings: weakref.WeakValueDictionary[tuple[str, int], Hedging] = weakref.WeakV
 _kept: OrderedDict[str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle]] = OrderedDict()  # the handle holds it
 
 
-class Connections:
-    """State, transport and gates of one store on one event loop."""
+class Connections(Generic[Clients]):
+    """Clients, transport and gates of one store on the running event loop.
 
-    def __init__(self, options: S3Options, identity: str, profile: StoreProfile, stats: StoreStats) -> None:
+    state  clients that the store needs, which `user` leaves at the end
+    own    our own HTTP client
+    gets   what sends GETs where it does not
+    """
+
+    def __init__(
+        self, store: CloudStore[Clients], state: Clients, user: object, own: HttpGets | None, gets: GetTransport | None
+    ) -> None:
+        options, identity, profile = store.options, store.identity, store.profile
+        transport = own or gets
+        assert transport is not None
         self.clock = asyncio.get_running_loop().time
-        self._user = object()  # of the state
-        self.state = share_state(options, profile.connections_max, self._user)
-        self._own = _own_client(options, self.state, profile.connections_max)
-        self.gets: GetTransport = self._own or _other_client(options, self.state)
+        self.state = state
+        self._user = user
+        self.own = own
+        self.gets: GetTransport = transport
         rate = _rate_of(identity, profile)
         self.gates = {
             name: Gate(_limit_of(identity, name, profile), self.clock, rate) for name in ("read", "list", "write")
         }
-        watch = Watch(_hedging_of(identity, profile))
         self.sending = Sending(
             self.gets,
             self.gates["read"],
-            watch,
-            stats,
+            Watch(_hedging_of(identity, profile)),
+            store.stats,
             options.bucket,
             options.retry,
             options.download_retries,
-            _range_gets(self._own),
+            _range_gets(own),
         )
         self._forget = runtime.on_engine_close(self._close_all) if runtime.on_engine_thread() else None
-
-    def list_page(self, arguments: dict[str, Any]) -> Coroutine[Any, Any, dict[str, Any]] | None:
-        """A page of a listing by our own client, or None where that is not the one which sends requests."""
-        return None if self._own is None else list_page(self._own, arguments)
 
     async def close(self) -> None:
         """Close everything; runs on the loop that it belongs to."""
@@ -88,8 +88,8 @@ class Connections:
 
     def detach(self) -> None:
         """The loop is closed already: let go without a word."""
-        if self._own is not None:
-            self._own.detach()
+        if self.own is not None:
+            self.own.detach()
         self.state.detach()
 
     async def _close_all(self) -> None:
@@ -99,15 +99,6 @@ class Connections:
             await self.state.leave(self._user)
 
 
-def _own_client(options: S3Options, state: LoopState, connections_max: int) -> HttpGets | None:
-    """Our own HTTP client, unless another one was chosen or a proxy is in between, which it does not speak to."""
-    if options.transport != "http" or state.proxy is not None:
-        return None
-    from lance_io.store.http.gets import HttpGets
-
-    return HttpGets(S3Site(options, state), options.identity, connections_max)
-
-
 def _range_gets(own: HttpGets | None) -> Callable[..., TogetherTransport] | None:
     """How our own client sends GETs of ranges."""
     if own is None:
@@ -115,12 +106,6 @@ def _range_gets(own: HttpGets | None) -> Callable[..., TogetherTransport] | None
     from lance_io.store.http.range_get import RangeGets
 
     return partial(RangeGets, own)
-
-
-def _other_client(options: S3Options, state: LoopState) -> GetTransport:
-    from lance_io.store.s3.client_gets import ClientGets, SignedGets
-
-    return (ClientGets if options.transport == "aiobotocore" else SignedGets)(options, state)
 
 
 def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLimit:
@@ -152,7 +137,7 @@ def _hedging_of(identity: str, profile: StoreProfile) -> Hedging:
     return hedging
 
 
-def release(loops: dict[asyncio.AbstractEventLoop, Connections]) -> None:
+def release(loops: dict[asyncio.AbstractEventLoop, Connections[Any]]) -> None:
     """The store is gone: close its connections on their loops, where those still run."""
     for loop, found in loops.items():
         if loop.is_running():
@@ -164,13 +149,13 @@ def release(loops: dict[asyncio.AbstractEventLoop, Connections]) -> None:
 _closing: set[asyncio.Task[None]] = set()
 
 
-def _close_soon(loop: asyncio.AbstractEventLoop, found: Connections) -> None:
+def _close_soon(loop: asyncio.AbstractEventLoop, found: Connections[Any]) -> None:
     task = loop.create_task(found.close())
     _closing.add(task)  # a loop holds its tasks weakly
     task.add_done_callback(_closing.discard)
 
 
-def keep_connected(store: S3Store) -> None:
+def keep_connected(store: CloudStore[Any]) -> None:
     """Let a store live on for a moment."""
     if not runtime.on_engine_thread():
         return
@@ -184,7 +169,7 @@ def keep_connected(store: S3Store) -> None:
     _kept[store.identity] = loop, loop.call_later(KEPT_S, _end, store.identity, store)
 
 
-def _end(identity: str, _: S3Store) -> None:
+def _end(identity: str, _: CloudStore[Any]) -> None:
     _let_go(identity)
 
 

@@ -1,0 +1,322 @@
+"""What an Azure store needs per event loop: what authorises requests, and a client of Azure's own library."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from contextlib import AsyncExitStack
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from lance_io.errors import LanceError
+from lance_io.runtime import load_modules
+from lance_io.store.azure.authorization import VERSION, Anonymous, Authorization, Bearer, SharedAccess, SharedKey
+from lance_io.store.azure.blob_errors import Refused, no_credentials
+from lance_io.store.cloud.client_options import KEEPALIVE_S, READ_BUFFER_BYTES, certificates_file, tls_context
+from lance_io.store.cloud.loop_clients import LoopClients
+from lance_io.store.cloud.renewal import Renewal
+from lance_io.store.http.tls import TlsSettings
+
+if TYPE_CHECKING:
+    import ssl
+
+    import aiohttp
+
+    from lance_io.store.azure.container_options import AzureOptions
+
+SCOPE: Final = "https://storage.azure.com/.default"
+_SINGLE_BYTES_MAX: Final = 5000 << 20  # what Azure takes, and gives, in one request: the library is to make only one
+_STREAMED_BYTES: Final = 1 << 18  # of a body that is more than a moment's work
+
+
+async def load_library() -> None:
+    """Have Azure's library imported, which takes half a second.
+
+    Raises `ModuleNotFoundError`, which says what to install.
+    """
+    try:
+        await load_modules("aiohttp", "azure.storage.blob.aio", "azure.core.pipeline.transport")
+    except ModuleNotFoundError as error:
+        raise missing_library(error.name or "azure.storage.blob") from error
+
+
+def missing_library(name: str) -> ModuleNotFoundError:
+    """The error for a package that the extra installs."""
+    return ModuleNotFoundError(f"az:// needs the package {name}: pip install 'lance_io[azure]'", name=name)
+
+
+@cache
+def _our_transport() -> type:
+    """The library's way to send requests; large bodies go to aiohttp bit by bit, so that the loop goes on.
+
+    Refusals are raised as they came: what the library makes of them differs, and of some of them it makes errors of its
+    own. It needs one itself: that an empty blob has no range.
+    """
+    from azure.core.pipeline.transport import AioHttpTransport
+
+    class OurTransport(AioHttpTransport):  # type: ignore[misc]
+        async def send(self, request: Any, **how: Any) -> Any:
+            if isinstance(request.data, bytes) and len(request.data) > _STREAMED_BYTES:
+                request.data = io.BytesIO(request.data)
+            answer = await super().send(request, **how)
+            is_of_all = answer.status_code == 416 and request.headers.get("x-ms-range", "").startswith("bytes=0-")
+            if answer.status_code >= 400 and not is_of_all:
+                if how.get("stream"):
+                    await answer.load_body()
+                raise Refused(answer.status_code, answer.headers, answer.body())
+            return answer
+
+    return OurTransport
+
+
+class AccountClients(LoopClients):
+    """Clients of one event loop; every method runs on that loop.
+
+    latest  what authorised last
+    """
+
+    variables = ("AZURE_", "AZURITE_", "IDENTITY_", "IMDS_", "MSI_")
+
+    def __init__(self, options: AzureOptions, connections_max: int) -> None:
+        super().__init__(options, connections_max)
+        self._options = options
+        self._connections_max = connections_max
+        self._fixed = _given(options)
+        self.latest: Authorization = self._fixed or Anonymous()
+        self._tokens: Renewal[_Token] = Renewal(self._fetch_token, self._failed)
+        self._entra: Any = None  # what gets tokens
+        self._lock = asyncio.Lock()
+        self._stack = AsyncExitStack()
+        self._http: aiohttp.ClientSession | None = None
+        self._container: Any = None
+
+    # -- authorization ----------------------------------------------------------------------------------------------
+
+    def is_known(self) -> bool:
+        """See `LoopClients`."""
+        return self._fixed is not None
+
+    def at_hand(self) -> Authorization | None:
+        """What authorises requests at this moment; None where it has to be waited for."""
+        if self._fixed is None:
+            token = self._tokens.at_hand()
+            if token is None:
+                return None
+            self.latest = token.authorization
+        return self.latest
+
+    async def authorization(self, key: str) -> Authorization:
+        """The same, which may take a request of another service's. Raises our errors, which name the key."""
+        if self._fixed is None:
+            try:
+                self.latest = (await self._tokens.get()).authorization
+            except LanceError as error:
+                error.path = error.path or key
+                raise
+        return self.latest
+
+    def forget_token(self) -> bool:
+        """The last token was refused: another is fetched. False where it was given, or there was none."""
+        token = self._tokens.latest
+        if self._fixed is not None or token is None:
+            return False
+        self._tokens.forget(token)
+        return True
+
+    async def _fetch_token(self) -> tuple[_Token, float | None]:
+        await load_library()
+        try:
+            await load_modules("azure.identity.aio")
+        except ModuleNotFoundError as error:
+            raise missing_library(error.name or "azure.identity") from error
+        if self._entra is None:
+            self._entra = await self._stack.enter_async_context(self._open_entra())
+        found = await self._entra.get_token(SCOPE)
+        return _Token(found.token), found.expires_on
+
+    def _open_entra(self) -> Any:
+        """What gets tokens, by the options or where all tools of Azure look."""
+        from azure.identity import aio as identity
+
+        options = self._options
+        common: dict[str, Any] = {"proxies": self._proxies} if self._options.proxy else {}
+        if options.authority_host:
+            common["authority"] = options.authority_host
+        if options.client_id and options.tenant_id and options.federated_token_file:
+            return identity.WorkloadIdentityCredential(
+                tenant_id=options.tenant_id,
+                client_id=options.client_id,
+                token_file_path=options.federated_token_file,
+                **common,
+            )
+        if options.client_id and options.tenant_id and options.client_secret:
+            return identity.ClientSecretCredential(
+                options.tenant_id, options.client_id, options.client_secret, **common
+            )
+        if options.use_azure_cli:
+            return identity.AzureCliCredential()
+        if options.object_id or options.msi_resource_id:
+            named = {"object_id": options.object_id or ""}
+            if not options.object_id:
+                named = {"resource_id": options.msi_resource_id or ""}
+            return identity.ManagedIdentityCredential(identity_config=named)
+        return identity.DefaultAzureCredential(managed_identity_client_id=options.client_id, **common)
+
+    def _failed(self, error: Exception) -> LanceError:
+        if isinstance(error, LanceError):
+            return error
+        return no_credentials(error, self.secrets)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not appear in a message: the credentials given, and the last token."""
+        token = self._tokens.latest
+        return self._options.secrets if token is None else (*self._options.secrets, token.text)
+
+    # -- clients ----------------------------------------------------------------------------------------------------
+
+    async def container(self) -> Any:
+        """The library's client of the container."""
+        if self._container is None:
+            await load_library()
+            async with self._lock:
+                if self._container is None:
+                    self._container = await self._stack.enter_async_context(self._open_container())
+        return self._container
+
+    def _open_container(self) -> Any:
+        from azure.storage.blob.aio import ContainerClient
+
+        options = self._options
+        return ContainerClient(
+            options.endpoint or "",
+            options.bucket,
+            credential=self._credential(),
+            api_version=VERSION,
+            transport=_our_transport()(session=self.http(), session_owner=False),
+            retry_total=0,  # we repeat requests ourselves, and count them
+            proxies=self._proxies,
+            connection_timeout=options.connect_timeout_s,
+            read_timeout=options.request_timeout_s,
+            max_single_put_size=_SINGLE_BYTES_MAX,
+            max_single_get_size=_SINGLE_BYTES_MAX,
+            max_chunk_get_size=_SINGLE_BYTES_MAX,
+            user_agent=options.user_agent,
+        )
+
+    def _credential(self) -> Any:
+        """What authorises us, as the library wants to have it."""
+        from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+
+        options = self._options
+        if options.skip_signature:
+            return None
+        if self._fixed is None or isinstance(self._fixed, Bearer):
+            return _Tokens(self)
+        if isinstance(self._fixed, SharedKey):
+            return AzureNamedKeyCredential(options.account, options.account_key or "")
+        return AzureSasCredential(options.sas_token or "")
+
+    def http(self) -> aiohttp.ClientSession:
+        """The HTTP session below the library: no cookies, and no repetition of PUTs whose connection broke.
+
+        A second one would meet the first one's result: a create-if-absent that won would be told that it lost.
+        """
+        if self._http is None:
+            import aiohttp
+
+            connector = aiohttp.TCPConnector(
+                limit=self._connections_max, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=60, ssl=self._tls()
+            )
+            self._http = aiohttp.ClientSession(
+                connector=connector,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=READ_BUFFER_BYTES,
+            )
+            self._http._retry_connection = False
+        return self._http
+
+    @cached_property
+    def proxy(self) -> str | None:
+        """By option or environment."""
+        parts = urlsplit(self._options.endpoint or "")
+        return self._options.find_proxy(parts.hostname or "", is_plain_http=parts.scheme == "http")
+
+    @property
+    def _proxies(self) -> dict[str, str]:
+        return {} if self.proxy is None else {"http": self.proxy, "https": self.proxy}
+
+    def tls_settings(self) -> TlsSettings:
+        """Whom our own HTTP client has to trust."""
+        options = self._options
+        return TlsSettings(authorities=options.ca_certificates) if options.verify else TlsSettings(verify=False)
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        if not self._options.verify:
+            return False
+        file = certificates_file(self._options.ca_certificates)
+        return True if file is None else tls_context(file)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """See `LoopClients`."""
+        http, self._http, self._container, self._entra = self._http, None, None, None
+        stack, self._stack = self._stack, AsyncExitStack()
+        try:
+            await self._tokens.close()
+        finally:
+            try:
+                await stack.aclose()
+            finally:
+                if http is not None:
+                    await http.close()
+
+    def let_go(self) -> None:
+        """See `LoopClients`."""
+        if self._http is not None:
+            self._http.detach()
+            self._http = None
+
+
+class _Token:
+    """A token of Entra."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.authorization = Bearer(text)
+
+
+class _Tokens:
+    """Tokens as the library asks for them: those by which we read."""
+
+    def __init__(self, clients: AccountClients) -> None:
+        self._clients = clients
+
+    async def get_token(self, *scopes: str, **_: Any) -> Any:
+        """The token of this moment, which the library asks for again soon."""
+        import time
+
+        from azure.core.credentials import AccessToken
+
+        clients = self._clients
+        if clients._fixed is not None:
+            return AccessToken(clients._options.token or "", int(time.time()) + 3600)
+        token = await clients._tokens.get()
+        return AccessToken(token.text, int(clients._tokens.expires_s or time.time() + 3600))
+
+
+def _given(options: AzureOptions) -> Authorization | None:
+    """What authorises requests by the options alone, in the order in which pylance looks at them."""
+    if options.skip_signature:
+        return Anonymous()
+    if options.token is not None:
+        return Bearer(options.token)
+    if options.account_key is not None:
+        return SharedKey(options.account, options.account_key)
+    is_entra = options.client_id and options.tenant_id and (options.client_secret or options.federated_token_file)
+    if options.sas_token is not None and not is_entra:
+        return SharedAccess(options.sas_token)
+    return None

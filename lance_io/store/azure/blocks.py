@@ -1,0 +1,67 @@
+"""Uploads in blocks: nothing shows in the container before their list is put.
+
+Blocks that no list names are dropped by Azure after a week, or when the blob is written; nothing else removes them.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from lance_io.store.api import ObjectMeta
+from lance_io.store.failures import StoreFailure
+
+if TYPE_CHECKING:
+    from lance_io.store.api import Buffer
+    from lance_io.store.azure.container import AzureStore
+    from lance_io.store.counters import Operation
+
+
+class BlockWriter:
+    """An upload under way; see `PartWriter`. Its blocks have names of their own beside those of other uploads."""
+
+    def __init__(self, store: AzureStore, key: str, *, if_absent: bool) -> None:
+        self._store = store
+        self._key = key
+        self._if_absent = if_absent
+        self._name = uuid.uuid4().hex
+        self._sizes: dict[int, int] = {}
+        self._num_started = 0
+
+    def _block_id(self, number: int) -> str:
+        """All of one blob have to be of one length."""
+        return base64.b64encode(f"{self._name}-{number:06}".encode()).decode()
+
+    async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
+        """Send a block, again if need be: a block sent twice is the same block."""
+        self._num_started = max(self._num_started, number + 1)
+        body = data if isinstance(data, bytes) else bytes(data)
+        block_id = self._block_id(number)
+
+        async def stage(blob: Any) -> None:
+            await blob.stage_block(block_id, body, length=len(body))
+
+        await self._store.call("part", self._key, stage, num_bytes=len(body))
+        self._sizes[number] = len(body)
+
+    async def complete(self) -> ObjectMeta:
+        """Make the object visible; sent once if it is to be created, else until an answer comes."""
+        from azure.core import MatchConditions
+        from azure.storage.blob import BlobBlock
+
+        if len(self._sizes) < self._num_started:
+            raise StoreFailure("a part of this upload failed, it cannot be completed", path=self._key)
+        blocks = [BlobBlock(self._block_id(number)) for number in sorted(self._sizes)]
+        condition = {"match_condition": MatchConditions.IfMissing} if self._if_absent else {}
+
+        async def commit(blob: Any) -> dict[str, Any]:
+            answer: dict[str, Any] = await blob.commit_block_list(blocks, **condition)
+            return answer
+
+        operation: Operation = "put_create" if self._if_absent else "put"
+        answer = await self._store.call(operation, self._key, commit, decides=self._if_absent)
+        return ObjectMeta(self._key, sum(self._sizes.values()), answer.get("etag"))
+
+    async def abort(self) -> None:
+        """Nothing to do: see the module's description."""

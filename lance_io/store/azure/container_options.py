@@ -1,0 +1,252 @@
+"""What URL, storage options and environment say about a container.
+
+    option (any case); all also with azure_  environment, in capitals    meaning
+    account_name, storage_account_name       those with AZURE_           the account; a URL with one goes before
+    account_key, access_key, master_key      the same                    signs requests (SharedKey)
+    sas_token, sas_key                       the same                    a shared access signature, as it stands in URLs
+    token, bearer_token                      the same                    of Entra, as it is
+    client_id, client_secret, tenant_id      the same                    a service principal of Entra
+    federated_token_file                     the same                    a workload's identity, with client and tenant
+    object_id, msi_resource_id               the same                    which identity of this machine's to take
+    use_azure_cli                            the same                    whoever signed in with `az login`
+    authority_host                           the same                    who gives tokens
+    skip_signature                           the same                    anonymous requests
+    endpoint, storage_endpoint               the same                    another service than Azure's, with the account
+                                                                         in its path where it is not in the host's name
+    use_emulator                             the same, and               Azurite, on this machine and with the account
+                                             AZURITE_BLOB_STORAGE_URL    that it knows, unless others are named
+    use_fabric_endpoint                      the same                    OneLake of Fabric
+    fast_get                                 -                           false: GETs go through Azure's own library
+
+Where none of the credentials is named, `azure.identity` looks where all tools of Azure look: environment, workload,
+machine, command line. `cloud/client_options.py` has the options of all clients, which are known with azure_, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from lance_io.errors import UsageError
+from lance_io.records import dataclass
+from lance_io.store.cloud.client_options import (
+    ClientOptions,
+    OptionSource,
+    check_endpoint,
+    is_header_text,
+    parse_client,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The account of Azure's emulators, the same everywhere; it is no secret.
+EMULATOR_ACCOUNT: Final = "devstoreaccount1"
+EMULATOR_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_EMULATOR: Final = "http://127.0.0.1:10000"
+_ACCOUNT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_CONTAINER: Final = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,127}")  # of OneLake: a workspace, which may have capitals
+_HOSTS: Final = {  # of URLs with an account, and what its blobs' address ends in
+    "dfs.core.windows.net": "blob.core.windows.net",
+    "blob.core.windows.net": "blob.core.windows.net",
+    "dfs.fabric.microsoft.com": "blob.fabric.microsoft.com",
+    "blob.fabric.microsoft.com": "blob.fabric.microsoft.com",
+}
+
+
+def _aliases() -> dict[str, tuple[str, ...]]:
+    """The names of each option, those of the environment among them."""
+    storage = {  # these have storage_ in the longest of their names
+        "account_name": ("account_name",),
+        "account_key": ("account_key", "access_key", "master_key"),
+        "sas_token": ("sas_token", "sas_key"),
+        "token": ("token",),
+        "client_id": ("client_id",),
+        "client_secret": ("client_secret",),
+        "tenant_id": ("tenant_id", "authority_id"),
+        "authority_host": ("authority_host",),
+        "endpoint": ("endpoint",),
+        "use_emulator": ("use_emulator",),
+    }
+    plain = {
+        name: (name,)
+        for name in ("skip_signature", "use_fabric_endpoint", "use_azure_cli", "federated_token_file", "object_id",
+                     "msi_resource_id", "allow_http", "allow_invalid_certificates", "connect_timeout",
+                     "request_timeout", "user_agent", "proxy_url", "proxy_ca_certificate", "proxy_excludes",
+                     "client_max_retries", "client_retry_timeout", "download_retry_count")
+    }  # fmt: skip
+    found = {name: (*names, *(f"azure_{one}" for one in names)) for name, names in {**storage, **plain}.items()}
+    for name, names in storage.items():
+        found[name] = (*found[name], *(f"azure_storage_{one}" for one in names))
+    found["token"] = (*found["token"], "bearer_token")
+    found["use_emulator"] = (*found["use_emulator"], "object_store_use_emulator")
+    return found
+
+
+_ALIASES: Final = _aliases()
+
+
+@dataclass(frozen=True, slots=True)
+class AzureOptions(ClientOptions):
+    """Everything that is fixed about a container before the first request. Secrets do not show in `repr`.
+
+    endpoint  of the account: scheme, host and path, without a slash at its end
+    """
+
+    account: str = ""
+    account_key: str | None = field(default=None, repr=False)
+    sas_token: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    tenant_id: str | None = None
+    authority_host: str | None = None
+    federated_token_file: str | None = None
+    object_id: str | None = None
+    msi_resource_id: str | None = None
+    use_azure_cli: bool = False
+    fast_get: bool = True
+
+    @property
+    def identity(self) -> str:
+        """The container and where it is."""
+        return f"az://{self.bucket}@{self.endpoint}"
+
+    @property
+    def is_microsoft(self) -> bool:
+        """Is the service Microsoft's own?"""
+        host = urlsplit(self.endpoint or "").hostname or ""
+        return host.endswith((".windows.net", ".fabric.microsoft.com", ".chinacloudapi.cn", ".usgovcloudapi.net"))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must never appear in a message."""
+        signature = re.search(r"sig=([^&]+)", self.sas_token or "")
+        given = (self.account_key, self.token, self.client_secret, signature and signature[1])
+        return tuple(secret for secret in given if secret)
+
+
+def split_authority(authority: str) -> tuple[str, str | None, str | None]:
+    """Container, account and its address of the part of a URL before the path.
+
+    Raises `UsageError` for another form than `container`, `container@account` and `container@account.dfs...`.
+    """
+    container, at, host = authority.partition("@")
+    if not _CONTAINER.fullmatch(container) or (not at and "." in container):
+        raise UsageError("expected az://container/path or abfss://container@account.dfs.core.windows.net/path")
+    if not at:
+        return container, None, None
+    account, dot, domain = host.partition(".")
+    if not _ACCOUNT.fullmatch(account) or (dot and domain not in _HOSTS):
+        raise UsageError(f"expected {container}@account.dfs.core.windows.net, found {container}@{host!r}")
+    return container, account, f"https://{account}.{_HOSTS[domain]}" if dot else None
+
+
+def parse_azure(
+    authority: str, options: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> AzureOptions:
+    """Read storage options (lower-case names), with the environment behind them.
+
+    authority  the part of the URL before the path
+
+    Raises `UsageError` for values that make no sense, for no account, and for an `http://` endpoint without
+    `allow_http`.
+    """
+    source = os.environ if environment is None else environment
+    found = OptionSource(options, source, _ALIASES, "azure_")
+    container, account, address = split_authority(authority)
+    account = account or found.text("account_name")
+    is_emulator = found.switch("use_emulator", False)
+    if is_emulator:
+        account = account or EMULATOR_ACCOUNT
+    if account is None:
+        raise UsageError(
+            "expected the storage option account_name, the variable AZURE_STORAGE_ACCOUNT_NAME, or a URL such as "
+            f"abfss://{container}@account.dfs.core.windows.net/path"
+        )
+    if not _ACCOUNT.fullmatch(account):
+        raise UsageError(f"storage option account_name: expected letters, digits and '-', found {account!r}")
+    key, sas, token = found.text("account_key"), _sas(found.text("sas_token")), found.text("token")
+    if is_emulator and key is None and sas is None and token is None:
+        key = EMULATOR_KEY
+    _check_texts(key, sas, token)
+    endpoint = _endpoint(found, account, address, source if is_emulator else None)
+    skip_signature = found.switch("skip_signature", False)
+    needs_token = not skip_signature and (token is not None or (key is None and sas is None))
+    if needs_token and endpoint.startswith("http://"):
+        raise UsageError(
+            "tokens of Entra are not sent to an endpoint that is not encrypted; found no other credentials"
+        )
+    return AzureOptions(
+        bucket=container,
+        endpoint=endpoint,
+        skip_signature=skip_signature,
+        **parse_client(found),
+        account=account,
+        account_key=key,
+        sas_token=sas,
+        token=token,
+        client_id=found.text("client_id"),
+        client_secret=found.text("client_secret"),
+        tenant_id=found.text("tenant_id"),
+        authority_host=found.text("authority_host"),
+        federated_token_file=found.text("federated_token_file"),
+        object_id=found.text("object_id"),
+        msi_resource_id=found.text("msi_resource_id"),
+        use_azure_cli=found.switch("use_azure_cli", False),
+        fast_get=found.switch("fast_get", True),
+    )
+
+
+def _endpoint(
+    found: OptionSource, account: str, address: str | None, emulator_variables: Mapping[str, str] | None
+) -> str:
+    """Of the account, without a slash at its end."""
+    if emulator_variables is not None:
+        base = emulator_variables.get("AZURITE_BLOB_STORAGE_URL") or _EMULATOR
+        parts = urlsplit(base)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError("variable AZURITE_BLOB_STORAGE_URL: expected http(s)://host[:port]")
+        return f"{base.rstrip('/').removesuffix(f'/{account}')}/{account}"
+    text = found.text("endpoint")
+    if text:
+        scheme, host, path = check_endpoint("azure_endpoint", text, found)
+        return f"{scheme}://{host}{path}"
+    if address is not None:
+        return address
+    domain = "fabric.microsoft.com" if found.switch("use_fabric_endpoint", False) else "core.windows.net"
+    return f"https://{account}.blob.{domain}"
+
+
+def _sas(text: str | None) -> str | None:
+    """A shared access signature without the `?` before it; one that was not escaped is."""
+    if text is None:
+        return None
+    pairs = [pair.strip() for pair in text.strip().removeprefix("?").split("&") if pair.strip()]
+    if not pairs or not all("=" in pair for pair in pairs):
+        raise UsageError("storage option sas_token: expected name=value&name=value..., as it stands in URLs")
+    return "&".join(_escaped(pair) for pair in pairs)
+
+
+def _escaped(pair: str) -> str:
+    from urllib.parse import quote
+
+    name, _, value = pair.partition("=")
+    return f"{name}={quote(value, safe='%-_.~')}"
+
+
+def _check_texts(key: str | None, sas: str | None, token: str | None) -> None:
+    """Raise `UsageError` for credentials that cannot be such; the message does not show them."""
+    if key is not None:
+        try:
+            base64.b64decode(key, validate=True)
+        except binascii.Error:
+            raise UsageError("storage option account_key: expected a key in base64") from None
+    for name, text in (("sas_token", sas), ("token", token)):
+        if text is not None and not is_header_text(text):
+            raise UsageError(f"storage option {name}: expected printable ASCII")

@@ -1,0 +1,212 @@
+"""What storage options and environment say about the client of any store in the cloud.
+
+    option (any case)                         environment          meaning
+    allow_http                                the same, in capitals, for these and those that follow:
+                                                                   an http:// endpoint is meant
+    connect_timeout, request_timeout          the same             durations: 5s, 30s (plus 1 s per MB asked for)
+    client_max_retries, client_retry_timeout  the same             attempts after the first (7); for how long (120s)
+    download_retry_count                      the same             of these, after an answer that broke off (any)
+    allow_invalid_certificates                the same             true: any certificate is trusted, for trials only
+    proxy_url, proxy_excludes                 the same, HTTP_PROXY http://[user:password@]host:port; hosts without it
+    proxy_ca_certificate                      the same             the certificates to trust instead of the usual
+                                                                   ones, as a file or as PEM text
+
+Unprefixed environment variables such as REGION are not read: they belong to somebody else.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import field
+from functools import cache
+from ipaddress import ip_address, ip_network
+from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from lance_io.errors import UsageError
+from lance_io.records import dataclass
+from lance_io.store.policies.logical_read import RetryPolicy
+from lance_io.store.storage_options import seconds, switch, whole_number
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+SLOWEST_BYTES_PER_S: Final = 1_000_000  # a request may take a second longer for every so many bytes
+STALL_S: Final = 10.0  # silence on a socket that counts as a broken connection
+KEEPALIVE_S: Final = 15.0  # idle connections are dropped before a store drops them (S3: 20 s)
+READ_BUFFER_BYTES: Final = 1 << 18  # what aiohttp holds of a body; its default of 64 KiB wakes us four times as often
+_ENVIRONMENT: Final = frozenset(
+    {"allow_http", "allow_invalid_certificates", "connect_timeout", "request_timeout", "user_agent", "proxy_url",
+     "proxy_ca_certificate", "proxy_excludes", "client_max_retries", "client_retry_timeout", "download_retry_count"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """What is fixed about a bucket, whatever the store, before the first request. Secrets do not show in `repr`.
+
+    bucket  or container
+    """
+
+    bucket: str
+    endpoint: str | None = None
+    skip_signature: bool = False
+    verify: bool = True
+    ca_certificates: str | None = None  # a file, or PEM text
+    proxy: str | None = field(default=None, repr=False)  # may hold a password
+    proxy_excludes: tuple[str, ...] = ()
+    user_agent: str = "lance_io"
+    connect_timeout_s: float = 5.0
+    request_timeout_s: float = 30.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    download_retries: int | None = None  # answers that may break off before a read fails; None: as many as attempts
+
+    def proxy_for(self, host: str) -> str | None:
+        """The proxy that the options name for a host: none if `proxy_excludes` has it, its domain or its network."""
+        return None if any(_excludes(entry.strip(), host) for entry in self.proxy_excludes) else self.proxy
+
+    def find_proxy(self, host: str, *, is_plain_http: bool) -> str | None:
+        """The proxy for a host, by option or environment."""
+        if self.proxy:
+            return self.proxy_for(host)
+        import os
+
+        if sys.platform == "linux" and not any(name.lower().endswith("_proxy") for name in os.environ):
+            return None  # without an import of 15 ms that would come to the same
+        from urllib.request import getproxies, proxy_bypass
+
+        return None if proxy_bypass(host) else getproxies().get("http" if is_plain_http else "https")
+
+
+class OptionSource:
+    """Options first, then the environment.
+
+    aliases      the names that an option has, the usual one first
+    prefix       of the names that are read from the environment, in capitals
+    not_for_us   names that are not read from there
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        environment: Mapping[str, str],
+        aliases: Mapping[str, tuple[str, ...]],
+        prefix: str,
+        not_for_us: frozenset[str] = frozenset(),
+    ) -> None:
+        self._options = options
+        self._environment = environment
+        self._aliases = aliases
+        self._prefix = prefix
+        self._not_for_us = not_for_us
+
+    def text(self, name: str) -> str | None:
+        """What is said, or None."""
+        names = self._aliases.get(name, (name,))
+        for alias in names:
+            if alias in self._options:
+                return self._options[alias]
+        if name in self._not_for_us:
+            return None
+        for alias in names:
+            if alias.startswith(self._prefix) or alias in _ENVIRONMENT:
+                if value := self._environment.get(alias.upper()):
+                    return value
+        return None
+
+    def switch(self, name: str, default: bool) -> bool:
+        """A yes or no."""
+        text = self.text(name)
+        return default if text is None else switch(name, text)
+
+    def seconds(self, name: str, default: float) -> float:
+        """A duration."""
+        text = self.text(name)
+        return default if text is None else seconds(name, text)
+
+    def whole_number(self, name: str, default: int) -> int:
+        """A count."""
+        text = self.text(name)
+        return default if text is None else whole_number(name, text)
+
+
+def parse_client(found: OptionSource) -> dict[str, Any]:
+    """The fields of `ClientOptions` that every client has; not bucket, endpoint and signature.
+
+    Raises `UsageError` for values that make no sense.
+    """
+    return {
+        "verify": not found.switch("allow_invalid_certificates", False),
+        "ca_certificates": found.text("proxy_ca_certificate"),
+        "proxy": found.text("proxy_url"),
+        "proxy_excludes": tuple(filter(None, (found.text("proxy_excludes") or "").split(","))),
+        "user_agent": _header_text("user_agent", found.text("user_agent") or "lance_io"),
+        "connect_timeout_s": found.seconds("connect_timeout", 5.0),
+        "request_timeout_s": found.seconds("request_timeout", 30.0),
+        "retry": RetryPolicy(
+            attempts_max=found.whole_number("client_max_retries", 7) + 1,
+            total_s=found.seconds("client_retry_timeout", 120.0),
+        ),
+        "download_retries": (
+            found.whole_number("download_retry_count", 0) if found.text("download_retry_count") else None
+        ),
+    }
+
+
+def check_endpoint(name: str, text: str, found: OptionSource) -> tuple[str, str, str]:
+    """Scheme, host with port, and path without a slash at its end, of the endpoint that the option `name` gives.
+
+    Raises `UsageError` for another thing than a URL without a user, and for http:// without `allow_http`.
+    """
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise UsageError(f"storage option {name}: expected http(s)://host[:port] without a user name")
+    if parts.scheme == "http" and not found.switch("allow_http", False):
+        raise UsageError(f"the endpoint {text} is not encrypted; set the storage option allow_http to 'true' to use it")
+    return parts.scheme, parts.netloc, parts.path.rstrip("/")
+
+
+def _excludes(entry: str, host: str) -> bool:
+    """Does an entry of `proxy_excludes` (`*`, a host, a domain, an address, a network `10.0.0.0/8`) mean the host?"""
+    if entry == "*" or host == entry.lstrip(".") or host.endswith(f".{entry.lstrip('.')}"):
+        return True
+    try:
+        return ip_address(host) in ip_network(entry, strict=False)
+    except ValueError:
+        return False
+
+
+def _header_text(name: str, text: str) -> str:
+    if not is_header_text(text):
+        raise UsageError(f"storage option {name}: expected printable ASCII, found {text!r}")
+    return text
+
+
+def is_header_text(text: str) -> bool:
+    """Whether it can be a header's value without becoming two headers."""
+    return text.isascii() and text.isprintable()
+
+
+def certificates_file(text: str | None) -> str | None:
+    """Certificates, which may be PEM text, as the name of a file, for clients that take nothing else."""
+    return _pem_file(text).name if text and text.lstrip().startswith("-----BEGIN") else text
+
+
+@cache
+def _pem_file(text: str) -> IO[str]:
+    """It goes when the process ends."""
+    import tempfile
+
+    file = tempfile.NamedTemporaryFile("w", prefix="lance-io-ca-", suffix=".pem")
+    file.write(text)
+    file.flush()
+    return file
+
+
+@cache
+def tls_context(bundle: str) -> ssl.SSLContext:
+    """Trust in the certificates of one file, read once per process: parsing them costs 20 ms."""
+    import ssl
+
+    return ssl.create_default_context(cafile=bundle)

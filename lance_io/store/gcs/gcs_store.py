@@ -1,0 +1,227 @@
+"""Tables in Google Cloud Storage.
+
+GETs of objects and listings go over connections of our own (`http/`); gcsfs sends all else, and GETs where it was
+chosen or a proxy is between (`gcsfs_gets.py`). An object's etag is its generation: with it a write can be made
+conditional, and unlike Google's own it stays the same when only metadata change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io.errors import NotFound, UsageError
+from lance_io.store.api import ALL, CLOUD, Capabilities, ObjectMeta
+from lance_io.store.cloud.cloud_store import CloudStore
+from lance_io.store.cloud.connections import Connections
+from lance_io.store.cloud.loop_clients import share_clients
+from lance_io.store.failures import Transient
+from lance_io.store.gcs.gcs_options import GcsOptions, parse_gcs
+from lance_io.store.gcs.gcs_site import GcsSite
+from lance_io.store.gcs.gcs_state import GcsState
+from lance_io.store.gcs.json_client import OBJECT, OBJECTS, Answer, Request, missing_library
+from lance_io.store.gcs.resources import FIELDS, OCTETS, document, entries_of, meta_of, parse, written
+from lance_io.store.policies.download import Download
+from lance_io.store.storage_options import planning
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
+    from lance_io.store.counters import Operation, StoreStats
+    from lance_io.store.gcs.resumable import ResumableWriter
+
+LIST_PAGE: Final = 1000  # what Google gives at once
+DELETES_AT_ONCE: Final = 64
+
+
+def open_gcs(bucket: str, options: Mapping[str, str]) -> GcsStore:
+    """The store of a bucket by storage options (lower-case names) and environment; makes no request.
+
+    Raises `UsageError` for options that make no sense, `ModuleNotFoundError` if the client library is missing.
+    """
+    for package in ("httptools", "aiohttp", "gcsfs"):
+        if find_spec(package) is None:  # it is imported when it is first needed
+            raise missing_library(package)
+    profile = CLOUD.with_options(planning(options))
+    return GcsStore(parse_gcs(bucket, options), profile=profile.within_descriptors())
+
+
+class GcsDownload(Download):
+    """A download that knows which generation its object is."""
+
+    _generation: str | None = None
+
+    @property
+    def version(self) -> str | None:
+        """See `Download`."""
+        return self._generation
+
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        """See `Download`."""
+        super().begin(status, headers)
+        self._generation = headers.get("x-goog-generation")
+
+    def adopt(self, other: Download) -> None:
+        """See `Download`."""
+        super().adopt(other)
+        self._generation = other.version
+
+
+class GcsStore(CloudStore[GcsState]):
+    """One bucket. Usable from any event loop and after a fork; `repr` and errors show no credentials."""
+
+    scheme = "gs"
+    options: GcsOptions
+    download_kind = GcsDownload
+
+    def __init__(self, options: GcsOptions, *, profile: StoreProfile = CLOUD, stats: StoreStats | None = None) -> None:
+        able = Capabilities(create_unproven=options.endpoint is not None)
+        super().__init__(options, options.identity, able, profile, stats)
+
+    def connect(self) -> Connections[GcsState]:
+        """See `CloudStore`: our own HTTP client, unless gcsfs was chosen, or a proxy is between, unknown to it."""
+        options, connections_max, user = self.options, self.profile.connections_max, object()
+        state = share_clients(GcsState, options, connections_max, user)
+        if options.transport == "http" and state.proxy is None:
+            from lance_io.store.http.gets import HttpGets
+
+            own = HttpGets(GcsSite(options, state), options.identity, connections_max)
+            return Connections(self, state, user, own, None)
+        from lance_io.store.gcs.gcsfs_gets import GcsfsGets
+
+        return Connections(self, state, user, None, GcsfsGets(options, state))
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    async def head(self, key: str) -> ObjectMeta:
+        """Size, generation and time of an object."""
+        answer = await self.call("head", key, Request("GET", OBJECT, (self.options.bucket, key), {"fields": FIELDS}))
+        return meta_of(document(answer, key, "head"), key, "head")
+
+    async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
+        """Objects below a prefix, a page of up to 1,000 per request."""
+        query = {"prefix": prefix, "fields": f"items({FIELDS}),prefixes,nextPageToken"}
+        after = asked.start_after
+        if after is not None:
+            query["startOffset"] = after  # which is among the answers
+        if asked.delimiter is not None:
+            query["delimiter"] = asked.delimiter
+        rest = asked.limit
+        while rest is None or rest > 0:
+            page_size = LIST_PAGE if rest is None else min(LIST_PAGE, rest + (after is not None))
+            page = await self._list_page({**query, "maxResults": str(page_size)}, prefix)
+            for entry in entries_of(page, prefix):
+                if after is not None and entry.key <= after:
+                    continue
+                if rest == 0:
+                    return
+                yield entry
+                rest = None if rest is None else rest - 1
+            if not (token := page.get("nextPageToken")):
+                return
+            query["pageToken"] = str(token)
+
+    async def _list_page(self, query: Mapping[str, str], prefix: str) -> dict[str, Any]:
+        async def once(loop: Connections[GcsState]) -> dict[str, Any]:
+            if loop.own is not None:
+                body = await loop.own.ask(query, prefix, "list")
+            else:
+                client = await loop.state.client()
+                body = (await client.ask("list", prefix, Request("GET", OBJECTS, (self.options.bucket,), query))).body
+            return parse(body, prefix, "list")
+
+        return await self.call_repeatedly("list", prefix, once)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    async def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        durability: Durability | None = None,
+        in_place: bool = False,
+    ) -> ObjectMeta:
+        """Write an object; a write under a condition is sent once, see `ObjectStore.put`."""
+        body = data if isinstance(data, bytes) else bytes(data)
+        condition = _condition(if_absent, if_match, key)
+        operation: Operation = "put_create" if if_absent else "put"
+        query = {"uploadType": "media", "name": key, "fields": FIELDS, **condition}
+        request = Request("POST", self._upload_url, (self.options.bucket,), query, OCTETS, body)
+        answer = await self.call(operation, key, request, decides=bool(condition))
+        return written(answer, key, operation, len(body))
+
+    async def put_multipart(
+        self, key: str, *, if_absent: bool = False, durability: Durability | None = None
+    ) -> ResumableWriter:
+        """Start an upload in parts."""
+        from lance_io.store.gcs.resumable import ResumableWriter
+
+        query = {"uploadType": "resumable", "name": key, "fields": FIELDS, **_condition(if_absent, None, key)}
+        headers = {"X-Upload-Content-Type": OCTETS["Content-Type"]}
+        answer = await self.call("part", key, Request("POST", self._upload_url, (self.options.bucket,), query, headers))
+        session = answer.headers.get("location")
+        if not session:
+            raise Transient("the answer names no upload", path=key, operation="part")
+        return ResumableWriter(self, key, session, if_absent=if_absent)
+
+    async def copy(self, source: str, key: str) -> None:
+        """Write an object with the content of another, without its bytes coming here."""
+        bucket, query = self.options.bucket, {"fields": "done,rewriteToken"}
+        while True:  # large ones between classes of storage go in steps
+            request = Request("POST", f"{OBJECT}/rewriteTo/{OBJECT}", (bucket, source, bucket, key), query)
+            answer = await self.call("put", key, request)
+            found = document(answer, key, "put")
+            if found.get("done", True):
+                return
+            query["rewriteToken"] = str(found.get("rewriteToken", ""))
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects, some at once."""
+        rest = list(dict.fromkeys(keys))
+        while rest:
+            some, rest = rest[:DELETES_AT_ONCE], rest[DELETES_AT_ONCE:]
+            failed = [
+                error
+                for error in await asyncio.gather(*map(self._delete_one, some), return_exceptions=True)
+                if error is not None
+            ]
+            if failed:
+                raise failed[0]
+
+    async def _delete_one(self, key: str) -> None:
+        try:
+            await self.call("delete", key, Request("DELETE", OBJECT, (self.options.bucket, key)))
+        except NotFound:
+            pass
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _upload_url(self) -> str:
+        """Where uploads go, the bucket left open."""
+        return f"{self.options.base}/upload/storage/v1/b/{{}}/o"
+
+    async def call(self, operation: Operation, key: str, request: Request, *, decides: bool = False) -> Answer:
+        """Make a request, again if that may help; `decides` as in `call_repeatedly`."""
+
+        async def once(loop: Connections[GcsState]) -> Answer:
+            client = await loop.state.client()
+            return await client.ask(operation, key, request)
+
+        return await self.call_repeatedly(operation, key, once, num_bytes=len(request.data or b""), decides=decides)
+
+
+def _condition(if_absent: bool, if_match: str | None, key: str) -> dict[str, str]:
+    """What a write has to meet, as a parameter."""
+    if if_absent:
+        return {"ifGenerationMatch": "0"}
+    if if_match is None:
+        return {}
+    if not if_match.isdecimal():
+        raise UsageError(f"{key}: expected the etag that this store gave, a number, found {if_match!r}")
+    return {"ifGenerationMatch": if_match}
