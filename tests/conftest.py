@@ -115,6 +115,15 @@ def no_ambient_aws(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Tem
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", nowhere)
 
 
+@pytest.fixture(autouse=True)
+def no_ambient_google(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same for Google."""
+    for name in [name for name in os.environ if name.startswith(("GOOGLE_", "CLOUDSDK_", "GCE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path_factory.getbasetemp() / "no-such-gcloud-folder"))
+
+
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Paths in the order in which they are flushed from here on; those of new files are their temporary names."""

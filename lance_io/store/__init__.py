@@ -7,7 +7,7 @@ protocol, plus a synchronous batch entry (`SyncReads`) where bytes are at hand w
 
     api.py, costs.py, counters.py, failures.py   what a store promises, costs, counts, and how it fails
     url.py, storage_options.py                   from a URI and its options to a store
-    memory.py, local/, s3/, azure/, mounted.py   the stores
+    memory.py, local/, s3/, gcs/, azure/, mounted.py   the stores
     http/, policies/                             GETs over HTTP, and what makes them bearable, for any store behind it
     cloud/                                       what all stores in the cloud share
     upload.py, bounds.py, descriptors.py, forking.py, probe.py   what some of them share

@@ -155,7 +155,7 @@ def test_stores_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "error"), [("gs://bucket/place", UnsupportedError), ("no-scheme-of-ours://x", FormatError)]
+    ("base", "error"), [("hf://bucket/place", UnsupportedError), ("no-scheme-of-ours://x", FormatError)]
 )
 def test_a_base_path_that_is_not_opened_is_named_when_it_is_needed(
     tmp_path: Path, base: str, error: type[Exception]

@@ -11,6 +11,7 @@ from lance_io.store import storage_options
 from lance_io.store.api import CLOUD, LOCAL, StoreProfile
 from lance_io.store.azure import container_options
 from lance_io.store.cloud import client_options
+from lance_io.store.gcs import gcs_options
 from lance_io.store.s3 import bucket_options
 from lance_io.store.upload import PART_BYTES, PARTS_IN_FLIGHT
 
@@ -48,6 +49,12 @@ def test_every_option_of_azure_is_named_and_no_other() -> None:
     assert read <= named(SECTIONS["Azure"])
     aliases = {alias for names in container_options._ALIASES.values() for alias in names}
     assert named(SECTIONS["Azure"]) - aliases == {"fast_get"}
+
+
+def test_every_option_of_google_is_named_and_no_other() -> None:
+    read = set(re.findall(READ, Path(gcs_options.__file__).read_text()))
+    aliases = {alias for names in gcs_options._ALIASES.values() for alias in names}
+    assert read | aliases == named(SECTIONS["Google Cloud Storage"])
 
 
 def test_defaults() -> None:

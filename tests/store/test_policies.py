@@ -417,7 +417,7 @@ def test_unknown_places_are_named() -> None:
 
     with pytest.raises(UsageError, match="No object store provider found for scheme: 'ftp'"):
         open_store("ftp://host/x")
-    with pytest.raises(UnsupportedError, match="gs://"):
-        open_store("gs://bucket/x")
+    with pytest.raises(UnsupportedError, match="hf://"):
+        open_store("hf://bucket/x")
     with pytest.raises(UsageError, match="no bucket"):
         open_store("s3:///x")

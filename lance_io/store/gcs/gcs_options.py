@@ -25,7 +25,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lance_io.errors import UsageError
 from lance_io.records import dataclass
-from lance_io.store.cloud.client_options import ClientOptions, OptionSource, check_endpoint, parse_client
+from lance_io.store.cloud.client_options import (
+    ClientOptions,
+    OptionSource,
+    check_endpoint,
+    is_header_text,
+    parse_client,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,6 +92,9 @@ def parse_gcs(bucket: str, options: Mapping[str, str], environment: Mapping[str,
     endpoint = found.text("google_base_url") or known.get("gcs_base_url")
     if endpoint:
         endpoint = "{}://{}{}".format(*check_endpoint("google_base_url", endpoint, found))
+    token = found.text("google_storage_token")
+    if token is not None and not is_header_text(token):
+        raise UsageError("storage option google_storage_token: expected printable ASCII")
     return GcsOptions(
         bucket=bucket,
         endpoint=endpoint or None,
@@ -93,7 +102,7 @@ def parse_gcs(bucket: str, options: Mapping[str, str], environment: Mapping[str,
         **parse_client(found),
         service_account=key,
         credentials=found.text("google_application_credentials"),
-        token=found.text("google_storage_token"),
+        token=token,
         transport="http" if found.switch("fast_get", True) else "gcsfs",
     )
 

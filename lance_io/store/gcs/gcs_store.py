@@ -8,29 +8,41 @@ conditional, and unlike Google's own it stays the same when only metadata change
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lance_io.errors import NotFound, UsageError
 from lance_io.store.api import ALL, CLOUD, Capabilities, ObjectMeta
 from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
-from lance_io.store.failures import Transient
 from lance_io.store.gcs.gcs_options import GcsOptions, parse_gcs
 from lance_io.store.gcs.gcs_site import GcsSite
 from lance_io.store.gcs.gcs_state import GcsState
 from lance_io.store.gcs.json_client import OBJECT, OBJECTS, Answer, Request, missing_library
-from lance_io.store.gcs.resources import FIELDS, OCTETS, document, entries_of, meta_of, parse, written
+from lance_io.store.gcs.resources import (
+    FIELDS,
+    OCTETS,
+    document,
+    entries_of,
+    meta_of,
+    nothing,
+    parse,
+    session_of,
+    written,
+)
 from lance_io.store.policies.download import Download
 from lance_io.store.storage_options import planning
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
     from lance_io.store.counters import Operation, StoreStats
     from lance_io.store.gcs.resumable import ResumableWriter
+
+T = TypeVar("T")
 
 LIST_PAGE: Final = 1000  # what Google gives at once
 DELETES_AT_ONCE: Final = 64
@@ -97,8 +109,8 @@ class GcsStore(CloudStore[GcsState]):
 
     async def head(self, key: str) -> ObjectMeta:
         """Size, generation and time of an object."""
-        answer = await self.call("head", key, Request("GET", OBJECT, (self.options.bucket, key), {"fields": FIELDS}))
-        return meta_of(document(answer, key, "head"), key, "head")
+        request = Request("GET", OBJECT, (self.options.bucket, key), {"fields": FIELDS})
+        return await self.call("head", key, request, lambda answer: meta_of(document(answer, key, "head"), key, "head"))
 
     async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
         """Objects below a prefix, a page of up to 1,000 per request."""
@@ -111,26 +123,29 @@ class GcsStore(CloudStore[GcsState]):
         rest = asked.limit
         while rest is None or rest > 0:
             page_size = LIST_PAGE if rest is None else min(LIST_PAGE, rest + (after is not None))
-            page = await self._list_page({**query, "maxResults": str(page_size)}, prefix)
-            for entry in entries_of(page, prefix):
+            entries, token = await self._list_page({**query, "maxResults": str(page_size)}, prefix)
+            for entry in entries:
                 if after is not None and entry.key <= after:
                     continue
                 if rest == 0:
                     return
                 yield entry
                 rest = None if rest is None else rest - 1
-            if not (token := page.get("nextPageToken")):
+            if not token:
                 return
-            query["pageToken"] = str(token)
+            query["pageToken"] = token
 
-    async def _list_page(self, query: Mapping[str, str], prefix: str) -> dict[str, Any]:
-        async def once(loop: Connections[GcsState]) -> dict[str, Any]:
+    async def _list_page(self, query: Mapping[str, str], prefix: str) -> tuple[Sequence[ObjectMeta], str]:
+        """Its entries, and what the next page is asked for with, empty after the last."""
+
+        async def once(loop: Connections[GcsState]) -> tuple[Sequence[ObjectMeta], str]:
             if loop.own is not None:
                 body = await loop.own.ask(query, prefix, "list")
             else:
                 client = await loop.state.client()
                 body = (await client.ask("list", prefix, Request("GET", OBJECTS, (self.options.bucket,), query))).body
-            return parse(body, prefix, "list")
+            page = parse(body, prefix, "list")
+            return entries_of(page, prefix), str(page.get("nextPageToken") or "")
 
         return await self.call_repeatedly("list", prefix, once)
 
@@ -152,8 +167,8 @@ class GcsStore(CloudStore[GcsState]):
         operation: Operation = "put_create" if if_absent else "put"
         query = {"uploadType": "media", "name": key, "fields": FIELDS, **condition}
         request = Request("POST", self._upload_url, (self.options.bucket,), query, OCTETS, body)
-        answer = await self.call(operation, key, request, decides=bool(condition))
-        return written(answer, key, operation, len(body))
+        made = partial(written, key=key, operation=operation, size_bytes=len(body))
+        return await self.call(operation, key, request, made, decides=bool(condition))
 
     async def put_multipart(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
@@ -163,10 +178,8 @@ class GcsStore(CloudStore[GcsState]):
 
         query = {"uploadType": "resumable", "name": key, "fields": FIELDS, **_condition(if_absent, None, key)}
         headers = {"X-Upload-Content-Type": OCTETS["Content-Type"]}
-        answer = await self.call("part", key, Request("POST", self._upload_url, (self.options.bucket,), query, headers))
-        session = answer.headers.get("location")
-        if not session:
-            raise Transient("the answer names no upload", path=key, operation="part")
+        request = Request("POST", self._upload_url, (self.options.bucket,), query, headers)
+        session = await self.call("part", key, request, partial(session_of, key=key))
         return ResumableWriter(self, key, session, if_absent=if_absent)
 
     async def copy(self, source: str, key: str) -> None:
@@ -174,8 +187,7 @@ class GcsStore(CloudStore[GcsState]):
         bucket, query = self.options.bucket, {"fields": "done,rewriteToken"}
         while True:  # large ones between classes of storage go in steps
             request = Request("POST", f"{OBJECT}/rewriteTo/{OBJECT}", (bucket, source, bucket, key), query)
-            answer = await self.call("put", key, request)
-            found = document(answer, key, "put")
+            found = await self.call("put", key, request, partial(document, key=key, operation="put"))
             if found.get("done", True):
                 return
             query["rewriteToken"] = str(found.get("rewriteToken", ""))
@@ -195,7 +207,7 @@ class GcsStore(CloudStore[GcsState]):
 
     async def _delete_one(self, key: str) -> None:
         try:
-            await self.call("delete", key, Request("DELETE", OBJECT, (self.options.bucket, key)))
+            await self.call("delete", key, Request("DELETE", OBJECT, (self.options.bucket, key)), nothing)
         except NotFound:
             pass
 
@@ -206,12 +218,24 @@ class GcsStore(CloudStore[GcsState]):
         """Where uploads go, the bucket left open."""
         return f"{self.options.base}/upload/storage/v1/b/{{}}/o"
 
-    async def call(self, operation: Operation, key: str, request: Request, *, decides: bool = False) -> Answer:
-        """Make a request, again if that may help; `decides` as in `call_repeatedly`."""
+    async def call(
+        self,
+        operation: Operation,
+        key: str,
+        request: Request,
+        understand: Callable[[Answer], T],
+        *,
+        decides: bool = False,
+    ) -> T:
+        """Make a request, again if that may help, also where its answer is not understood.
 
-        async def once(loop: Connections[GcsState]) -> Answer:
+        understand  what an answer says; raises `Transient` for nonsense
+        decides     as in `call_repeatedly`
+        """
+
+        async def once(loop: Connections[GcsState]) -> T:
             client = await loop.state.client()
-            return await client.ask(operation, key, request)
+            return understand(await client.ask(operation, key, request))
 
         return await self.call_repeatedly(operation, key, once, num_bytes=len(request.data or b""), decides=decides)
 

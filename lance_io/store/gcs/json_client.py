@@ -158,13 +158,14 @@ class JsonClient:
         operation, key  for errors
         """
         tokens = self._state.tokens
-        while True:
+        for is_last in (False, True):
             token = None if self._options.skip_signature else await tokens.token(key)
             answer = await self._send(operation, key, request, token)
             if answer.status in request.right:
                 return answer
-            if answer.status != 401 or not tokens.may_renew(token):
-                raise refusal(*answer, key=key, operation=operation, secrets=self._state.secrets)
+            if is_last or answer.status != 401 or not tokens.may_renew(token):
+                break
+        raise refusal(*answer, key=key, operation=operation, secrets=self._state.secrets)
 
     async def _send(self, operation: str, key: str, request: Request, token: str | None) -> Answer:
         import aiohttp

@@ -24,6 +24,18 @@ def written(answer: Answer, key: str, operation: str, size_bytes: int) -> Object
     return ObjectMeta(key, size_bytes, None if generation is None else str(generation))
 
 
+def session_of(answer: Answer, key: str) -> str:
+    """The URL of an upload that was begun, which is a secret. Raises `Transient` where there is none."""
+    found = answer.headers.get("location")
+    if not found:
+        raise Transient("the answer names no upload", path=key, operation="part")
+    return found
+
+
+def nothing(answer: Answer) -> None:
+    """What an answer says that needs to say nothing."""
+
+
 def document(answer: Answer, key: str, operation: str) -> dict[str, Any]:
     """What an answer says. Raises `Transient` for what is no JSON object."""
     return parse(answer.body, key, operation)

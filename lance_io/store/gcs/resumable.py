@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.errors import NotFound
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.gcs.json_client import Request
-from lance_io.store.gcs.resources import OCTETS, written
+from lance_io.store.gcs.resources import OCTETS, nothing, written
 
 if TYPE_CHECKING:
     from lance_io.store.api import Buffer, ObjectMeta
@@ -117,18 +117,20 @@ class ResumableWriter:
         size_bytes = begin + len(body)
         span = f"bytes {begin}-{size_bytes - 1}/{size_bytes}" if body else f"bytes */{size_bytes}"
 
-        async def once(loop: Connections[GcsState]) -> Answer:
+        operation: Operation = "put_create" if self._if_absent else "put"
+
+        async def once(loop: Connections[GcsState]) -> ObjectMeta:
             client = await loop.state.client()
+            answer = None
             if self._is_unsure:
                 answer = await self._ask(client, b"", f"bytes */{size_bytes}", (200, 201, _MORE))
-                if answer.status != _MORE:
-                    return answer
-            self._is_unsure = True
-            return await self._ask(client, body, span, (200, 201))
+            if answer is None or answer.status == _MORE:
+                self._is_unsure = True
+                answer = await self._ask(client, body, span, (200, 201))
+            return written(answer, self._key, operation, size_bytes)
 
-        operation: Operation = "put_create" if self._if_absent else "put"
         try:
-            answer = await self._store.call_repeatedly(
+            meta = await self._store.call_repeatedly(
                 operation, self._key, once, num_bytes=len(body), decides=self._if_absent
             )
         except NotFound:  # the upload is no more: completed, or forgotten
@@ -141,8 +143,6 @@ class ResumableWriter:
                     f"{size_bytes} bytes",
                     path=self._key,
                 ) from None
-        else:
-            meta = written(answer, self._key, operation, size_bytes)
         self._over = True
         return meta
 
@@ -152,6 +152,8 @@ class ResumableWriter:
             return
         self._over = self._failed = True
         try:
-            await self._store.call("delete", self._key, Request("DELETE", self._session, right=(200, 204, 499)))
+            await self._store.call(
+                "delete", self._key, Request("DELETE", self._session, right=(200, 204, 499)), nothing
+            )
         except NotFound:
             pass  # completed after all, or forgotten

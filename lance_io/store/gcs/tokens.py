@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from datetime import UTC
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.runtime import in_thread, load_modules
 from lance_io.store.cloud.client_options import is_header_text
-from lance_io.store.cloud.renewal import Renewal
+from lance_io.store.cloud.renewal import AGAIN_S, Renewal
 from lance_io.store.failures import Transient
 from lance_io.store.gcs.refusals import scrub
 
@@ -27,6 +30,7 @@ class Tokens:
         self._credentials: Any = None  # google-auth's
         self._renewal: Renewal[str] = Renewal(self._fetch, self._failure)
         self._refused: str | None = None
+        self._not_before_s = float("-inf")  # is another one renewed because it is refused
 
     def __repr__(self) -> str:
         return "Tokens()"
@@ -35,7 +39,7 @@ class Tokens:
     def secrets(self) -> tuple[str, ...]:
         """What must not appear in a message: tokens, and what they are asked for with."""
         key = self._options.service_account or ""
-        found = (self._options.token, self._renewal.latest, self._refused, key, _private_key(key))
+        found = (self._options.token, self._renewal.latest, self._refused, key, *_lines_of_private_key(key))
         return tuple(text for text in found if text)
 
     def at_hand(self) -> str | None:
@@ -45,30 +49,34 @@ class Tokens:
     async def token(self, key: str) -> str:
         """The same, waiting for it if need be. Raises our errors, which name `key`."""
         try:
-            found = self._options.token or await self._renewal.get()
+            return self._options.token or await self._renewal.get()
         except LanceError as error:
             error.path = error.path or key
             raise
-        if not is_header_text(found):
-            raise AccessDenied("the token holds characters that no header can", path=key)
-        return found
 
     def may_renew(self, refused: str | None) -> bool:
-        """The store takes this token no more: whether another one is worth a try, once for each."""
-        if self._options.token is not None or refused is None or refused == self._refused:
+        """The store takes this token no more: whether another one is worth a try. Not of one that was just renewed."""
+        if self._options.token is not None or refused is None:
             return False
-        self._refused = refused
+        if refused == self._refused:
+            return refused != self._renewal.latest
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._not_before_s:
+            return False
+        self._refused, self._not_before_s = refused, now_s + AGAIN_S
         self._renewal.forget(refused)
         return True
 
     async def _fetch(self) -> tuple[str, float | None]:
         """Another token, and when it expires, in seconds since 1970."""
-        await load_modules("google.auth", "google.auth.transport.requests", "google.oauth2.service_account")
+        await load_modules("google.auth", "google.auth.transport.requests")
         if self._credentials is None:
             self._credentials = await in_thread(_find, self._options)
         await in_thread(_refresh, self._credentials)
-        expiry = self._credentials.expiry
-        return self._credentials.token, None if expiry is None else expiry.replace(tzinfo=UTC).timestamp()
+        token, expiry = self._credentials.token, self._credentials.expiry
+        if not is_header_text(token):
+            raise ValueError("the token holds characters that no header can")
+        return token, None if expiry is None else expiry.replace(tzinfo=UTC).timestamp()
 
     def _failure(self, error: Exception) -> LanceError:
         from google.auth import exceptions
@@ -88,17 +96,42 @@ class Tokens:
         await self._renewal.close()
 
 
+# Kinds of files of credentials, and what reads them: a module of google-auth's, and a method of its `Credentials`.
+_KINDS: Final = {
+    "service_account": ("google.oauth2.service_account", "from_service_account_info"),
+    "authorized_user": ("google.oauth2.credentials", "from_authorized_user_info"),
+    "impersonated_service_account": (
+        "google.auth.impersonated_credentials",
+        "from_impersonated_service_account_info",
+    ),
+    "external_account_authorized_user": ("google.auth.external_account_authorized_user", "from_info"),
+}
+
+
 def _find(options: GcsOptions) -> Any:
     """Credentials of google-auth's; reads files, may ask whether there is a metadata service."""
-    import google.auth
-    from google.oauth2 import service_account
-
     if options.service_account is not None:
-        found = json.loads(options.service_account)
-        return service_account.Credentials.from_service_account_info(found, scopes=[SCOPE])  # type: ignore[no-untyped-call]
+        return _read({"type": "service_account", **json.loads(options.service_account)})
     if options.credentials is not None:
-        return google.auth.load_credentials_from_file(options.credentials, scopes=[SCOPE])[0]  # type: ignore[no-untyped-call]
+        with open(os.path.expanduser(options.credentials), encoding="utf-8") as file:
+            return _read(json.load(file))
+    import google.auth
+
     return google.auth.default(scopes=[SCOPE])[0]
+
+
+def _read(found: dict[str, Any]) -> Any:
+    """Credentials by what a file of them says."""
+    kind = str(found.get("type"))
+    if kind == "external_account":
+        source = found.get("credential_source") or {}
+        by = "aws" if str(source.get("environment_id", "")).startswith("aws") else "identity_pool"
+        module, method = f"google.auth.{'pluggable' if 'executable' in source else by}", "from_info"
+    elif kind in _KINDS:
+        module, method = _KINDS[kind]
+    else:
+        raise ValueError(f"expected a file of credentials of Google's, found one of type {kind[:100]!r}")
+    return getattr(import_module(module).Credentials, method)(found, scopes=[SCOPE])
 
 
 def _refresh(credentials: Any) -> None:
@@ -110,9 +143,10 @@ def _refresh(credentials: Any) -> None:
         credentials.refresh(Request(session))
 
 
-def _private_key(text: str) -> str | None:
+def _lines_of_private_key(text: str) -> list[str]:
+    """Of a service account's key; one by one, as line ends may be shown in another way."""
     try:
         found = json.loads(text)["private_key"]
     except (ValueError, KeyError, TypeError):
-        return None
-    return found if isinstance(found, str) else None
+        return []
+    return [line for line in str(found).splitlines() if line and not line.startswith("-----")]

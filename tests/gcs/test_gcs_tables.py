@@ -1,0 +1,282 @@
+"""Tables in Google Cloud Storage: what they hold, beside pylance; what they cost; writers, faults, forks, the end.
+
+Pylance cannot write to the server of the tests, which does not know its way of PUTs; it reads there what we write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_io
+from lance_io import runtime
+from lance_io.dataset.lance_dataset import AsyncDataset
+from lance_io.dataset.version.session import Session
+from lance_io.errors import CommitUnknownError, LanceError
+from lance_io.store.gcs.gcs_store import GcsStore
+from lance_io.store.url import open_store
+from tests.s3.proxy import CountingProxy, FaultyProxy, Message
+from tests.s3.settling import all_bytes_are_back
+from tests.s3.test_fault_writes import TRIES_MAX, run, session_of, until_it_goes
+from tests.s3.test_reprs import reached_from
+from tests.s3.test_requests import FRAGMENTS, ROWS, costs, part
+from tests.simulate.world import CASES, Case, commit_of, numbers
+from tests.simulate.writers import row, run_all
+
+if TYPE_CHECKING:
+    from tests.servers import GcsServer
+
+TOKEN = "very-secret-token"
+CHECKOUT = Path(__file__).resolve().parents[2]
+WRITERS = 16
+
+
+@pytest.fixture
+def uri(gcs: GcsServer) -> str:
+    """A fresh place."""
+    return f"gs://{gcs.bucket}/test-{uuid.uuid4().hex}/t.lance"
+
+
+def through(gcs: GcsServer, proxy: Any, **more: str) -> dict[str, str]:
+    return gcs.options(google_base_url=proxy.endpoint, **more)
+
+
+class CountingGcsProxy(CountingProxy):
+    """Names the server as itself: it knows no other host, where it is asked in pylance's way."""
+
+    async def answer(self, request: Message, server: Any, to_server: Any) -> Message:
+        host = b"Host: %s:%d" % (self._target[0].encode(), self._target[1])
+        named = Message(re.sub(rb"(?i)(?<=\r\n)host: [^\r]*", host, request.head), request.body)
+        return await super().answer(named, server, to_server)
+
+
+def for_pylance(options: dict[str, str]) -> dict[str, str]:
+    """It asks for a token even where none is wanted."""
+    return {**options, "google_storage_token": TOKEN}
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_reading_costs_what_it_costs_on_s3_and_not_more_than_pylance(gcs: GcsServer, uri: str, version: str) -> None:
+    for number in range(FRAGMENTS):
+        how: dict[str, Any] = {"mode": "append", "data_storage_version": version, "storage_options": gcs.options()}
+        lance_io.write_dataset(part(number), uri, **how)
+    with CountingGcsProxy(gcs.endpoint) as proxy:
+        options = through(gcs, proxy)
+        theirs, expected = costs(lance, uri, for_pylance(options), ROWS, proxy)
+        ours, found = costs(lance_io, uri, options, ROWS, proxy)
+    assert found == expected
+    assert {name: spent.requests for name, spent in ours.items() if spent.requests > theirs[name].requests} == {}
+    assert (ours["open"].requests, ours["count"].requests) == (2, 0)
+    assert all(line.startswith("GET /storage/v1/b/") for spent in ours.values() for line in spent.lines)
+    assert sum("/o?" in line for spent in ours.values() for line in spent.lines) == 4  # listings, one for each opening
+
+
+def test_an_append_costs_what_it_costs_on_s3(gcs: GcsServer, uri: str) -> None:
+    lance_io.write_dataset(row(0), uri, storage_options=gcs.options())
+    with CountingGcsProxy(gcs.endpoint) as proxy:
+        lance_io.write_dataset(row(1), uri, mode="append", storage_options=through(gcs, proxy))
+        lance_io.write_dataset(row(2), uri, mode="append", storage_options=through(gcs, proxy))
+        proxy.take()
+        lance_io.write_dataset(row(3), uri, mode="append", storage_options=through(gcs, proxy))
+        spent = proxy.take()
+    assert (spent.count("POST"), spent.requests <= 6) == (3, True), spent.lines
+    assert sum("ifGenerationMatch=0" in line for line in spent.lines) == 1
+    assert numbers(lance_io.dataset(uri, storage_options=gcs.options())) == [0, 1, 2, 3]
+
+
+def test_a_table_of_pylance_is_read(gcs: GcsServer, uri: str, tmp_path: Path) -> None:
+    rows = part(3)
+    lance.write_dataset(rows, tmp_path / "t.lance", max_rows_per_file=30_000)
+    paths = [path for path in (tmp_path / "t.lance").rglob("*") if path.is_file()]
+    files = {path.relative_to(tmp_path / "t.lance").parts: path.read_bytes() for path in paths}
+    store = runtime.run(copy_files(files, uri, gcs.options()))
+    assert isinstance(store, GcsStore)
+    table = lance_io.dataset(uri, storage_options=gcs.options())
+    assert table.to_table() == rows
+    assert table.take([7, 90_000, 7]) == rows.take([7, 90_000, 7])
+    table.delete("a = 7 OR a = 300007")
+    theirs = lance.dataset(uri, storage_options=for_pylance(gcs.options()))
+    assert (theirs.count_rows(), theirs.version) == (len(rows) - 1, 2)
+
+
+async def copy_files(files: dict[tuple[str, ...], bytes], uri: str, options: dict[str, str]) -> Any:
+    """Put them below a place; gives its store."""
+    place = open_store(uri, options)
+    for parts, data in files.items():
+        await place.store.put(place.key(*parts), data)
+    return place.store
+
+
+def test_a_large_file_goes_up_in_parts(gcs: GcsServer, uri: str) -> None:
+    rows = pa.table({"bytes": pa.array([os.urandom(1 << 20) for _ in range(40)], pa.large_binary())})
+    with CountingGcsProxy(gcs.endpoint) as proxy:
+        lance_io.write_dataset(rows, uri, storage_options=through(gcs, proxy))
+        lines = proxy.take().lines
+    assert sum(line.startswith("POST ") and "uploadType=resumable" in line for line in lines) == 1
+    assert lance_io.dataset(uri, storage_options=gcs.options()).to_table() == rows
+    names = runtime.run(names_below(uri, gcs.options()))
+    assert sum("/data/" in name for name in names) == 1
+
+
+async def names_below(uri: str, options: dict[str, str]) -> list[str]:
+    place = open_store(uri, options)
+    return [meta.key async for meta in place.store.list(f"{place.path}/")]
+
+
+# -- writers and faults -----------------------------------------------------------------------------------------------
+
+
+def test_sixteen_writers_in_four_processes_lose_nothing(gcs: GcsServer, uri: str) -> None:
+    before = pa.table({"a": pa.array([-1, -2], pa.int64())})
+    lance_io.write_dataset(before, uri, storage_options=gcs.options())
+    share = {"uri": uri, "options": gcs.options(), "kind": "ours", "writers": WRITERS // 4, "appends": 2}
+    run_all([{**share, "first": 8 * at, "deletes": [-1, -2] if at == 0 else [], "compactions": 0} for at in range(4)])
+    table = lance_io.dataset(uri, storage_options=gcs.options())
+    assert numbers(table) == [*range(2 * WRITERS)]
+    assert table.version == 1 + 2 + 2 * WRITERS
+
+
+async def test_writers_through_faults_lose_nothing(gcs: GcsServer, uri: str) -> None:
+    lance_io.write_dataset(row(-1), uri, storage_options=gcs.options())
+    with FaultyProxy(gcs.endpoint, seed=11) as faulty:
+        how: dict[str, Any] = {"storage_options": through(gcs, faulty), "session": Session(), "mode": "append"}
+        done = await asyncio.gather(
+            *(AsyncDataset.write(row(number), uri, **how) for number in range(WRITERS)), return_exceptions=True
+        )
+        for error in done:
+            if isinstance(error, CommitUnknownError):
+                transaction, how_ = error.transaction, {name: how[name] for name in ("storage_options", "session")}
+                await until_it_goes(lambda t=transaction, h=how_: AsyncDataset.commit(uri, t, **h))
+            else:
+                assert not isinstance(error, BaseException), error
+    assert faulty.done["lost"] and faulty.done["cut"] and faulty.done["refused"]
+    table = await asyncio.to_thread(lance_io.dataset, uri, storage_options=gcs.options())
+    assert await asyncio.to_thread(numbers, table) == [-1, *range(WRITERS)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_change_is_made_once_or_not_at_all(gcs: GcsServer, uri: str, case: Case) -> None:
+    """Tried until it goes, where two of five requests come to harm; the table is the old one or the new one."""
+    done = Counter[Any]()
+    for change in case.before:
+        runtime.run(change(session_of(uri, gcs.options())))
+    old = state_of(uri, gcs)
+    new = (old[0] + case.commits, list(case.after))
+    change = case.change
+    with FaultyProxy(gcs.endpoint, 5, rate=0.4) as faulty:
+        options = through(gcs, faulty, client_max_retries="1", request_timeout="10s")
+        for _ in range(TRIES_MAX):
+            error = run(change, session_of(uri, options))
+            left = state_of(uri, gcs)
+            if error is None:
+                break
+            if isinstance(error, CommitUnknownError):
+                if error.transaction is None:  # a tag may be there
+                    break
+                change = commit_of(error)
+            else:
+                assert left == old or change is not case.change or not case.commits, error
+        done += faulty.done
+    assert left == new, error
+
+
+def state_of(uri: str, gcs: GcsServer) -> tuple[int, list[int]]:
+    """Version and rows, 0 and none without a table; pylance reads the same."""
+    try:
+        table = lance_io.dataset(uri, storage_options=gcs.options())
+    except ValueError:
+        return 0, []
+    theirs = lance.dataset(uri, storage_options=for_pylance(gcs.options()))
+    assert (theirs.version, sorted(theirs.to_table()["a"].to_pylist())) == (table.version, numbers(table))
+    return table.version, numbers(table)
+
+
+# -- cancelling, forks, the end ---------------------------------------------------------------------------------------
+
+
+async def test_a_cancelled_scan_holds_nothing(gcs: GcsServer, uri: str) -> None:
+    await AsyncDataset.write(part(0), uri, storage_options=gcs.options())
+    async with AsyncDataset.open(uri, storage_options=gcs.options()) as table:
+        async for _ in table.to_batches(batch_size=1000):
+            break
+        takes = [asyncio.ensure_future(table.take([number])) for number in range(50)]
+        await asyncio.sleep(0)
+        for take in takes:
+            take.cancel()
+        await asyncio.gather(*takes, return_exceptions=True)
+        await all_bytes_are_back()
+        assert (await table.take([7]))["a"].to_pylist() == [7]
+
+
+@pytest.fixture(scope="module")
+def table_uri(gcs: GcsServer) -> str:
+    place = f"gs://{gcs.bucket}/test-{uuid.uuid4().hex}/t.lance"
+    lance_io.write_dataset(part(0), place, storage_options=gcs.options())
+    return place
+
+
+PRELUDE = """
+import json, os, sys, threading
+import lance_io, pyarrow as pa
+uri, options = sys.argv[1], json.loads(sys.argv[2])
+ds = lance_io.dataset(uri, storage_options=options)
+"""
+
+
+def run_program(code: str, uri: str, gcs: GcsServer) -> tuple[int, str, str]:
+    warnings = ["-W", "default", "-W", "ignore::DeprecationWarning"]
+    command = [sys.executable, *warnings, "-c", PRELUDE + textwrap.dedent(code), uri, json.dumps(gcs.options())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=CHECKOUT, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_after_a_fork(table_uri: str, gcs: GcsServer) -> None:
+    code = """
+        assert ds.take([1, 99_999])["a"].to_pylist() == [1, 99_999]
+        place = uri.replace("t.lance", f"fork-{os.getpid()}.lance")
+        lance_io.write_dataset(pa.table({"a": [1]}), place, storage_options=options)
+        pid = os.fork()
+        assert ds.take([99_999, 3], ["a"])["a"].to_pylist() == [99_999, 3]
+        assert sum(batch.num_rows for batch in ds.to_batches(["a"])) == 100_000
+        lance_io.write_dataset(pa.table({"a": [2]}), place, mode="append", storage_options=options)
+        if pid:
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            assert lance_io.dataset(place, storage_options=options).count_rows() == 3
+    """
+    assert run_program(code, table_uri, gcs) == (0, "", "")
+
+
+def test_reading_anonymously_imports_no_client(table_uri: str, gcs: GcsServer) -> None:
+    code = """
+        assert ds.take([1])["a"].to_pylist() == [1]
+        assert not {"gcsfs", "aiohttp", "google.auth", "fsspec"} & sys.modules.keys()
+        assert threading.active_count() <= 3
+        print("done")
+    """
+    assert run_program(code, table_uri, gcs) == (0, "done\n", "")
+
+
+def test_no_part_of_an_open_table_shows_a_token(gcs: GcsServer, uri: str) -> None:
+    options = for_pylance({name: value for name, value in gcs.options().items() if "skip" not in name})
+    lance_io.write_dataset(pa.table({"a": range(100)}), uri, storage_options=options)
+    table = lance_io.dataset(uri, storage_options=options)
+    assert table.take([7])["a"].to_pylist() == [7]
+    found = reached_from(table)
+    assert {"GcsStore", "GcsOptions", "GcsState", "Tokens", "GcsSite"} <= {type(one).__name__ for one in found}
+    assert {type(one).__name__ for one in found if TOKEN in repr(one)} == set()
+    with pytest.raises(LanceError) as caught:
+        lance_io.dataset(f"gs://no-such-bucket/{uuid.uuid4().hex}", storage_options=options)
+    assert TOKEN not in str(caught.value)
