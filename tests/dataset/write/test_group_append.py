@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 
 import lance_io
 from lance_io import runtime
+from lance_io.commit.external import ExternalHandler
+from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.dataset.version.session import Session
 from lance_io.dataset.write import group_append
@@ -31,6 +33,7 @@ from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from lance_io.testing.faults import Fault, FaultyStore
 from lance_io.testing.latency import LatencyStore, run_virtual
+from lance_io.testing.manifest_rows import MemoryManifestStore
 from lance_io.testing.record import RecordingStore
 from lance_io.testing.wrap import Request, WrappedStore
 
@@ -81,19 +84,21 @@ class Held(WrappedStore):
         return sum(one.operation in ("put", "put_create") and f"/{folder}/" in one.key for one in self.seen)
 
 
-def session_of(store: Any) -> Session:
-    """A session in which everything lies in this store."""
+def session_of(store: Any, handler: Any = None) -> Session:
+    """A session in which everything lies in this store, and versions are made visible by a handler."""
     session = Session()
+    if handler is not None:
+        session._handlers[store] = handler
     session.locate = lambda uri, options: Location(store, "t", "memory://t")
     return session
 
 
-async def write(store: Any, table: Any, **how: Any) -> AsyncDataset:
-    return await AsyncDataset.write(table, "memory://t", session=session_of(store), **{**GROUPED, **how})
+async def write(store: Any, table: Any, handler: Any = None, **how: Any) -> AsyncDataset:
+    return await AsyncDataset.write(table, "memory://t", session=session_of(store, handler), **{**GROUPED, **how})
 
 
-async def values_in(store: Any, version: int | None = None) -> list[int]:
-    dataset = await AsyncDataset.open("memory://t", session=session_of(store))
+async def values_in(store: Any, version: int | None = None, handler: Any = None) -> list[int]:
+    dataset = await AsyncDataset.open("memory://t", session=session_of(store, handler))
     if version is not None:
         dataset = await dataset.checkout_version(version)
     return (await dataset.to_table())["a"].to_pylist()
@@ -368,32 +373,36 @@ async def test_a_group_that_all_have_left_ends_at_once(store: Held) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lance_io.commit.put_absent.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("lance_io.commit.external.FIRST_PAUSE_S", 0.0)
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER, Fault.CRASH, Fault.THROTTLED])
-async def test_every_write_of_a_group_may_fail(fault: Fault) -> None:
+@pytest.mark.parametrize("database", [False, True])
+async def test_every_write_of_a_group_may_fail(fault: Fault, database: bool) -> None:
     """Rows of each caller are there once or not at all, and what each was told is true."""
     for number in range(12):
         inner = MemoryStore()
+        handler = ExternalHandler(MemoryManifestStore()) if database else PutAbsentHandler()
         with runtime.use_loop(asyncio.get_running_loop()):
-            await AsyncDataset.write(rows(0), "memory://t", session=session_of(inner))
+            await AsyncDataset.write(rows(0), "memory://t", session=session_of(inner, handler))
             faulty = FaultyStore(inner, {number: fault})
-            done = await asyncio.gather(*(write(faulty, rows(n)) for n in range(1, 6)), return_exceptions=True)
-            there = Counter(await values_in(inner))
+            appends = [write(faulty, rows(n), handler) for n in range(1, 6)]
+            done = await asyncio.gather(*appends, return_exceptions=True)
+            there = Counter(await values_in(inner, handler=handler))
             assert max(there.values()) == 1
             for n, one in enumerate(done, 1):
                 if isinstance(one, AsyncDataset):
                     assert there[n] == 1
                 elif isinstance(one, CommitUnknownError):
-                    again = await AsyncDataset.commit("memory://t", one.transaction, session=session_of(inner))
+                    again = await AsyncDataset.commit("memory://t", one.transaction, session=session_of(inner, handler))
                     assert (await again.to_table())["a"].to_pylist().count(n) == 1
                 elif fault is Fault.CRASH:
                     assert isinstance(one, RuntimeError)
                 else:
                     assert isinstance(one, LanceError)
                     assert there[n] == 0
-            assert max(Counter(await values_in(inner)).values()) == 1
+            assert max(Counter(await values_in(inner, handler=handler)).values()) == 1
         if len(faulty.seen) <= number:
             return
     raise AssertionError("groups of five appends make fewer writes")
