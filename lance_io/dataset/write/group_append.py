@@ -53,7 +53,7 @@ from lance_io.table.transaction.operations import Append
 from lance_io.table.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -190,6 +190,34 @@ class _Group:
         self.cancel: Callable[[], None] | None = None
 
 
+@dataclass(frozen=True)
+class _Made:
+    """Versions that groups of one queue have made, one after the other and with no other between them.
+
+    An append that was made for one of them may as well have been made for the last: nothing but rows has come.
+
+    names  of the transactions that made them, and the version before the first, by version
+    """
+
+    last: CommittedVersion
+    names: Mapping[int, str]
+
+    @classmethod
+    def of(cls, last: CommittedVersion, base: Manifest, before: _Made | None) -> _Made:
+        """With one more, which was made for `base`; without those before it, if it does not follow them."""
+        version = last.manifest.version
+        names: dict[int, str] = {}
+        if before is not None and before.last.manifest.version + 1 == version:
+            names = {each: name for each, name in before.names.items() if each + VERSIONS_NEAR > version}
+        elif base.version + 1 == version:
+            names = {base.version: base.transaction_file}
+        return cls(last, {**names, version: last.manifest.transaction_file})
+
+    def newest_for(self, base: Manifest) -> Manifest:
+        """What an append may be made for that was made for `base`."""
+        return self.last.manifest if self.names.get(base.version) == base.transaction_file else base
+
+
 @dataclass(eq=False)
 class _Queue:
     """Appends to one table that may become one version.
@@ -197,12 +225,14 @@ class _Queue:
     store    as the first of them reaches it
     waiting  for a group
     group    that is under way and has not outlived its lease
+    made     what groups have made, while there is always another one
     """
 
     key: Hashable
     store: ObjectStore
     waiting: deque[GroupAppend] = field(default_factory=deque)
     group: _Group | None = None
+    made: _Made | None = None
 
 
 class Groups:
@@ -338,7 +368,7 @@ class Groups:
         self._take(group)
         if not group.appends:  # they have left
             return
-        absent = yield from _append(group.appends)
+        absent = yield from _append(group.appends, group.queue)
         if absent:
             self._put_back(absent[1:])
             yield from _create(absent[0])
@@ -389,19 +419,22 @@ GROUPS: Final = Groups()
 # -- one version ------------------------------------------------------------------------------------------------------
 
 
-def _append(appends: Sequence[GroupAppend]) -> Plan[Sequence[GroupAppend]]:
+def _append(appends: Sequence[GroupAppend], queue: _Queue) -> Plan[Sequence[GroupAppend]]:
     """Commit the rows of all appends, and tell each what became of its own.
 
     Gives those by URI for which there is no table yet. Raises what concerns all that have not been told.
     """
-    version = _Version(appends)
+    version = _Version(appends, queue.made)
     try:
         committed: CommittedVersion | None = yield RollBackOnError(version.write(), version.roll_back)
     except (CommitConflictError, NotFound) as error:
         if len(version.opened) < 2:
             raise
-        return (yield from _append_apart(version, error))
+        return (yield from _append_apart(version, queue, error))
     if committed is not None:
+        if queue.made is None or queue.made.last.manifest.version < committed.manifest.version:
+            assert version.base is not None
+            queue.made = _Made.of(committed, version.base, queue.made)
         states = [append.target.state(committed) for append in version.written]
         yield from after_commit(states[0])
         for append, state in zip(version.written, states, strict=True):
@@ -409,7 +442,7 @@ def _append(appends: Sequence[GroupAppend]) -> Plan[Sequence[GroupAppend]]:
     return version.absent
 
 
-def _append_apart(version: _Version, error: LanceError) -> Plan[Sequence[GroupAppend]]:
+def _append_apart(version: _Version, queue: _Queue, error: LanceError) -> Plan[Sequence[GroupAppend]]:
     """The callers of each version by themselves: some of them may be too old for what came since."""
     _logger.info("a group of appends to several versions is split: %s", error)
     absent: list[GroupAppend] = []
@@ -418,7 +451,7 @@ def _append_apart(version: _Version, error: LanceError) -> Plan[Sequence[GroupAp
         if not apart:
             continue
         try:
-            absent += yield from _append(apart)
+            absent += yield from _append(apart, queue)
         except Exception as failure:
             for append in apart:
                 append.fail(failure, is_shared=len(apart) > 1)
@@ -456,13 +489,16 @@ class _Version:
     opened   appends by the version that they were made for: one that a caller has open, or the newest
     written  appends whose rows are in files
     absent   appends by URI, where there is no table
+    base     the newest version that an append was made for
     """
 
-    def __init__(self, appends: Sequence[GroupAppend]) -> None:
+    def __init__(self, appends: Sequence[GroupAppend], made: _Made | None) -> None:
         self.appends = appends
+        self._made = made
         self.opened: list[list[GroupAppend]] = []
         self.written: list[GroupAppend] = []
         self.absent: list[GroupAppend] = []
+        self.base: Manifest | None = None
         self._target = appends[0].target
         self._options = appends[0].options
         self._files: list[NewFiles] = []
@@ -476,6 +512,7 @@ class _Version:
         if not self.written:
             return None
         base = max((bases[id(append)] for append in self.written), key=lambda one: one.version)
+        self.base = base
         if 0 in base.fragments.physical_rows:  # of an old release: from here on manifests say it
             base = (yield from with_row_counts(self._target.opened(base))).manifest
         read_version = min(bases[id(append)].version for append in self.written)
@@ -503,7 +540,10 @@ class _Version:
         except NotFound:
             self.absent = [append for append in self.appends if append.target.manifest is None]
             return None, None
-        return Listing([newest], newest.version, taken_at), (yield from self._target.manifest_in(newest))
+        listing = Listing([newest], newest.version, taken_at)
+        if self._made is not None and self._made.last.file == newest and newest.etag is not None:
+            return listing, self._made.last.manifest
+        return listing, (yield from self._target.manifest_in(newest))
 
     def _find_bases(self, newest: Manifest | None) -> dict[int, Manifest]:
         """The version that each append is made for, by its `id`."""
@@ -512,6 +552,7 @@ class _Version:
         for append in self.appends:
             base = append.target.manifest or newest
             if base is not None:
+                base = base if self._made is None else self._made.newest_for(base)
                 bases[id(append)] = base
                 opened.setdefault((base.version, base.transaction_file), []).append(append)
         self.opened = list(opened.values())

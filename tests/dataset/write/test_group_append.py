@@ -155,6 +155,31 @@ async def test_open_datasets_move_on_to_the_version_of_their_rows(store: Held) -
     assert (opened[0].version, store.written("_versions"), store.written("data")) == (6, 2, 2)
 
 
+async def test_a_group_reads_nothing_that_the_one_before_has_made(store: Held) -> None:
+    """Its callers have opened the version before that, or none; rivals are read as ever."""
+    opened = [await AsyncDataset.open("memory://t", session=session_of(store)) for _ in range(3)]
+    store.seen.clear()
+    inserts = [one.insert(rows(n), group_commit=True) for n, one in enumerate(opened)]
+    done = await holding(store, *inserts[1:], write(store, rows(5)), first=inserts[0])
+    assert done[3].version == 4
+    assert [one.version for one in opened] == [3, 4, 4]
+    assert not [one for one in store.seen if one.operation == "get" and "/_versions/" in one.key]
+    assert await values_in(store) == [0, 1, 0, 1, 2, 5]
+
+
+async def test_versions_of_others_between_groups_are_looked_at(store: Held) -> None:
+    opened = [await AsyncDataset.open("memory://t", session=session_of(store)) for _ in range(2)]
+
+    async def overwrite() -> None:
+        await AsyncDataset.write(rows(7), "memory://t", session=session_of(store.inner), mode="overwrite")
+
+    inserts = [one.insert(rows(n), group_commit=True) for n, one in enumerate(opened)]
+    done = await holding(store, overwrite(), inserts[1], write(store, rows(5)), first=inserts[0])
+    assert isinstance(done[0], CommitConflictError)
+    assert isinstance(done[2], CommitConflictError)
+    assert await values_in(store) == [7, 5]
+
+
 async def test_rows_of_each_schema_have_a_file(store: Held) -> None:
     wide = pa.table({"a": [5], "b": ["x"]})
     await AsyncDataset.write(wide, "memory://t", session=session_of(store), mode="overwrite")
