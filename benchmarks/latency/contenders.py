@@ -7,16 +7,18 @@ import os
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 from benchmarks.latency.callers import waits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
+T = TypeVar("T")
 Rows = list[int]
 Options = dict[str, str]
 
@@ -75,6 +77,10 @@ class Contender:
 
     def delete(self, uri: str, predicate: str) -> None:
         """Open by URI and delete rows."""
+        raise NotImplementedError
+
+    def append_waits(self, batches: Iterator[pa.RecordBatch], uri: str, callers: int, for_s: float) -> list[float]:
+        """Appends to one table by many callers at once, each of one batch; returns how long each waited."""
         raise NotImplementedError
 
     def waits_during_scan(
@@ -143,6 +149,10 @@ class Ours(Lance):
     def waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
         return asyncio.run(waits_of(self._opened().take, picks, callers, for_s))
 
+    def append_waits(self, batches: Iterator[pa.RecordBatch], uri: str, callers: int, for_s: float) -> list[float]:
+        self.open(uri)
+        return asyncio.run(waits_of(partial(self._opened().insert, group_commit=True), batches, callers, for_s))
+
     def _opened(self) -> Any:
         return self.library.AsyncDataset.of(self.dataset)
 
@@ -176,12 +186,28 @@ class PylanceAsIs(Lance):
     def waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
         return asyncio.run(self._waits(picks, callers, for_s))
 
+    def append_waits(self, batches: Iterator[pa.RecordBatch], uri: str, callers: int, for_s: float) -> list[float]:
+        def append(batch: pa.RecordBatch) -> None:
+            while True:
+                try:
+                    self.library.write_dataset(batch, uri, mode="append", storage_options=self.options)
+                except OSError as error:  # it gives up where too many have been faster
+                    if not any(word in str(error) for word in ("conflict", "contention", "concurrent")):
+                        raise
+                else:
+                    return
+
+        return asyncio.run(self._in_threads(append, batches, callers, for_s))
+
     async def _waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
+        return await self._in_threads(self.dataset.take, picks, callers, for_s)
+
+    async def _in_threads(
+        self, call: Callable[[T], Any], asked: Iterator[T], callers: int, for_s: float | None
+    ) -> list[float]:
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(callers) as threads:
-            return await waits_of(
-                lambda rows: loop.run_in_executor(threads, self.dataset.take, rows), picks, callers, for_s
-            )
+            return await waits_of(lambda one: loop.run_in_executor(threads, call, one), asked, callers, for_s)
 
 
 class Pylance(PylanceAsIs):

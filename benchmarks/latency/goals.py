@@ -92,6 +92,7 @@ def _lines(result: Result, results: Results) -> Iterator[GoalLine]:
         _cached(judge, result)
         _disturbed(judge, result)
         _during_scan(judge, result, results)
+        _writers(judge, result)
         if result.condition == "plain" and name.startswith("callers/"):
             _callers(judge, result)
     if name.startswith("callers/") and result.median(BARE, "cpu_s") is not None:
@@ -142,6 +143,13 @@ def _during_scan(judge: _Judge, result: Result, results: Results) -> None:
         limit = None if without is None else without.median(OURS, "p99_s")
         text = "p99_s at most 2 times that without a scan"
         judge.add(text, result.median(OURS, "p99_s"), None if limit is None else 2 * limit)
+
+
+def _writers(judge: _Judge, result: Result) -> None:
+    if result.name == "writers/64":
+        appends_per_s = result.median(OURS, "takes_per_s")
+        judge.add("at least 200 acknowledged appends a second", appends_per_s, 200, at_most=False)
+        judge.add("p99_s at most 1 s", result.median(OURS, "p99_s"), 1.0)
 
 
 def _scan(judge: _Judge, result: Result) -> None:

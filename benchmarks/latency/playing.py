@@ -236,6 +236,10 @@ class Play:
 
     def _write(self, who: str, number: int) -> Turn:
         worker, kind, stage = self._workers[who], self._scenario.kind, self._stage
+        if kind == "writers":
+            return self._measured(
+                number, lambda: worker.ask("append_waits", uri=self._places[who], **self._scenario.arguments)
+            )
         if kind == "delete":
             uri = self._places[who]
             return self._measured(number, lambda: worker.ask("delete", uri=uri, predicate=f"id = {number}"))

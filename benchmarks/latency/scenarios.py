@@ -10,6 +10,7 @@ cached   the same, when another process has taken these rows before; `pinned`: b
 take     rows of a table whose metadata is warm
 scan     all rows, batch by batch; one column, or all
 callers  takes of few rows by many callers
+writers  appends of few rows to one table by many callers
 create, append, delete, overwrite
 """
 
@@ -43,7 +44,7 @@ class Scenario:
 
     who         contenders, in the order of the first round; replayers follow ours
     also        contenders at 30 ms only
-    arguments   by kind: `pattern`, `count`; `columns` (one or all); `callers`, `takes`, `for_s`, `during_scan`
+    arguments   by kind: `pattern`, `count`; `columns` (one or all); `callers`, `takes`, `for_s`, `during_scan`, `rows`
     condition   what the proxy does besides its latency
     each_own    everybody reads the files that it has written, instead of pylance's
     rounds      0: as many as the run has
@@ -213,6 +214,13 @@ def _writes() -> list[Scenario]:
     return [
         Scenario("create", "create", "own", arguments={"rows": 200_000}),
         Scenario("append", "append", "own", arguments={"rows": 100}, everywhere=True, reduced=True),
+        Scenario(
+            "writers/64",
+            "writers",
+            "own",
+            arguments={"callers": 64, "rows": 10, "for_s": 10.0},
+            rounds=2,
+        ),
         Scenario("delete", "delete", "own"),
         Scenario("overwrite", "overwrite", "own", arguments={"rows": 100}),
     ]

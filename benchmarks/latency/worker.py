@@ -16,7 +16,10 @@ import sys
 import time
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from benchmarks.latency.callers import told
 from benchmarks.latency.contenders import CONTENDERS, Contender
@@ -135,11 +138,16 @@ class Worker:
         answer.told.update(told(waits, answer.wall_s), rows=num_rows, reads=contender.reads())
         return answer
 
+    def append_waits(self, uri: str, callers: int, rows: int, for_s: float) -> Answer:
+        """Appends of so many rows by many callers at once, until so many seconds have passed."""
+        batch = seven_columns(0, rows, np.random.default_rng(7)).to_batches()[0]
+        answer, waits = timed(lambda: self._contender.append_waits(repeat(batch), uri, callers, for_s))
+        answer.told.update(told(waits, answer.wall_s))
+        return answer
+
     def write(self, uri: str, mode: str, num_rows: int) -> Answer:
         """Write so many rows of the seven columns."""
         if self._rows is None or self._rows.num_rows != num_rows:
-            import numpy as np
-
             self._rows = seven_columns(0, num_rows, np.random.default_rng(7))
         rows = self._rows
         return timed(lambda: self._contender.write(rows, uri, mode))[0]

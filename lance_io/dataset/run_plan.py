@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
 from lance_io.dataset.lazy_module import later
-from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
+from lance_io.plans.plan import begin_in_thread, drive_async, drive_in_thread, drive_sync
 from lance_io.store.api import offers_sync_reads
 
 if TYPE_CHECKING:
@@ -105,6 +105,21 @@ async def run_change(plan: Plan[T], *, answers_sync: bool) -> T:
         return await drive_in_thread(partial(drive_sync, plan))
     await runtime.load_modules(feeding.__name__)
     return await feeding.wrap_fed(_nothing(), lambda _: drive_async(plan))
+
+
+def begin_plan(
+    plan: Plan[None], ended: Callable[[BaseException | None], None], *, answers_sync: bool
+) -> Callable[[], None]:
+    """Run a plan beside whoever asks for it, who need not wait and may end before it does.
+
+    ended  called when it has ended, with what it failed with; from the thread that ran it
+    answers_sync  whether the store answers in any thread
+
+    Gives what cancels it, from any thread. Raises `RuntimeError` where the process is shutting down.
+    """
+    if answers_sync:
+        return begin_in_thread(partial(drive_sync, plan), ended)
+    return runtime.begin(drive_async(plan), ended)
 
 
 async def _nothing() -> AsyncIterator[Any]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lance_io.levels.lists import with_inner
 from lance_io.levels.portable import copy_array
+from lance_io.spans import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +87,7 @@ def _dictionaries(arrays: list[pa.DictionaryArray]) -> list[pa.DictionaryArray]:
 
 
 def _with_used_values(arrays: list[pa.DictionaryArray]) -> list[pa.DictionaryArray]:
-    used = [np.unique(array.indices.drop_null().to_numpy()) for array in arrays]
+    used = [distinct(array.indices.drop_null().to_numpy()) for array in arrays]
     values = pa.concat_arrays([array.dictionary.take(pa.array(one)) for array, one in zip(arrays, used, strict=True)])
     encoded = values.dictionary_encode("encode")
     codes, start, indices = encoded.indices.to_numpy(), 0, []

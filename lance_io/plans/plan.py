@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from lance_io.records import dataclass
-from lance_io.runtime import cpu_pool, driven_in_thread, load_modules, to_the_end, wait_until_done
+from lance_io.runtime import begin_driving, cpu_pool, driven_in_thread, load_modules, to_the_end, wait_until_done
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -131,6 +131,30 @@ async def drive_in_thread(work: Callable[[], T]) -> T:
         stop.ask()
         await to_the_end(_ended(under_way))
         raise
+
+
+def begin_in_thread(work: Callable[[], object], ended: Callable[[BaseException | None], None]) -> Callable[[], None]:
+    """Do something that drives plans over stores that answer at once in a thread, which nobody waits for.
+
+    ended  called when it has ended, with what it failed with
+
+    Gives what stops plans at their next request, from any thread.
+    """
+    stop = _Stop()
+
+    def run() -> None:
+        _here.stop = stop
+        failure: BaseException | None = None
+        try:
+            work()
+        except BaseException as error:
+            failure = error
+        finally:
+            _here.stop = None
+        ended(failure)
+
+    begin_driving(run)
+    return stop.ask
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:

@@ -2,6 +2,7 @@
 
     run(coro)        from plain code: wait for the result
     wrap(coro)       from a coroutine on any loop: await the result
+    begin(coro, f)   from anywhere: f is called when it has ended
     iterate(make)    from plain code: the items of an async generator that runs on the engine
     stream(make)     the same from a coroutine on any loop
     cpu_pool()       threads for decoding; kernels release the GIL, and the loop must not wait for them
@@ -22,10 +23,11 @@ microseconds: cheap per call or per batch, wasteful per byte range.
 
 from __future__ import annotations
 
-from lance_io.runtime.calls import run, set_done, to_the_end, wait_until_done, wrap
+from lance_io.runtime.calls import begin, check_not_on_engine, run, set_done, to_the_end, wait_until_done, wrap
 from lance_io.runtime.deadlines import seconds, within, within_each
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
 from lance_io.runtime.pool import (
+    begin_driving,
     cpu_count,
     cpu_pool,
     driven_in_thread,
@@ -39,6 +41,8 @@ from lance_io.runtime.streams import EngineIterator, iterate, stream
 
 __all__ = [
     # one result
+    "begin",
+    "check_not_on_engine",
     "run",
     "set_done",
     "to_the_end",
@@ -53,6 +57,7 @@ __all__ = [
     "iterate",
     "stream",
     # work on the CPU
+    "begin_driving",
     "driven_in_thread",
     "cpu_count",
     "cpu_pool",

@@ -1,4 +1,4 @@
-"""One coroutine, one result: from plain code (`run`) and from any loop (`wrap`); and waiting for what others run."""
+"""One coroutine, one result: from plain code (`run`), any loop (`wrap`), for nobody (`begin`); waiting for others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from lance_io.runtime.engine import current_engine
+from lance_io.runtime.engine import current_engine, on_engine_thread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -71,6 +71,11 @@ class _Call(Generic[T]):
             raise RuntimeError("the lance_io engine shut down, or cancelled this call, before it had a result")
         return task.result()
 
+    def failure(self) -> BaseException | None:
+        """What it failed with, now that it has ended."""
+        task, self._task = self._task, None
+        return asyncio.CancelledError() if task is None or task.cancelled() else task.exception()
+
 
 def run(coro: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the engine and wait for its result, whatever loop the calling thread may be running.
@@ -79,12 +84,11 @@ def run(coro: Coroutine[Any, Any, T]) -> T:
     coroutine and is passed on. Raises `RuntimeError` on the engine's own thread, where waiting would never end.
     """
     engine = current_engine()
-    if engine.is_current:
+    try:
+        check_not_on_engine()
+    except RuntimeError:
         coro.close()
-        raise RuntimeError(
-            "this is the synchronous API, called from the engine's own thread (inside an async callback); "
-            "await the asynchronous API there instead"
-        )
+        raise
     ended = threading.Lock()
     ended.acquire()
     call = _Call(engine, coro, ended.release)
@@ -123,6 +127,27 @@ async def wrap(coro: Coroutine[Any, Any, T], *, until_ended: bool = False) -> T:
             await asyncio.wait({ended})
         raise
     return call.result()
+
+
+def check_not_on_engine() -> None:
+    """Raise `RuntimeError` on the engine's own thread, where waiting for what the engine does would never end."""
+    if on_engine_thread():
+        raise RuntimeError(
+            "this is the synchronous API, called from the engine's own thread (inside an async callback); "
+            "await the asynchronous API there instead"
+        )
+
+
+def begin(coro: Coroutine[Any, Any, Any], ended: Callable[[BaseException | None], None]) -> Callable[[], None]:
+    """Run a coroutine on the engine; nobody waits for it.
+
+    ended  called on the engine's thread when it has ended, with what it failed with
+
+    Gives what cancels it, from any thread. Raises `RuntimeError` where the engine is shutting down.
+    """
+    call: _Call[Any] = _Call(current_engine(), coro, lambda: ended(call.failure()))
+    call.start()
+    return call.cancel
 
 
 async def to_the_end(work: Awaitable[T]) -> T:

@@ -96,6 +96,11 @@ def driven_in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
     return asyncio.get_running_loop().run_in_executor(_driving_pool(), partial(copy_context().run, function))
 
 
+def begin_driving(function: Callable[[], object]) -> None:
+    """The same for what nobody waits for, from any thread. Raises `RuntimeError` when the process is shutting down."""
+    _driving_pool().submit(copy_context().run, function)
+
+
 _loaded: set[str] = set()  # what is only being imported is in `sys.modules`, too
 
 

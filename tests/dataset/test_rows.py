@@ -15,6 +15,7 @@ from lance_io.dataset.rows.row_arithmetic import (
     kept_runs,
     live_starts,
 )
+from lance_io.spans import distinct
 
 row_sets = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1))))
 
@@ -28,6 +29,21 @@ def test_positions_and_offsets_are_inverse(drawn: tuple[int, set[int]]) -> None:
     assert live.offsets(np.arange(len(left))).tolist() == left
     assert live.positions(np.array(left, dtype=np.int64)).tolist() == list(range(len(left)))
     assert live.is_deleted(np.arange(num_rows)).tolist() == [row in gone for row in range(num_rows)]
+
+
+@given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))), st.data())
+def test_few_positions_among_many_deleted_rows(drawn: tuple[int, set[int]], data: st.DataObject) -> None:
+    num_rows, gone = drawn
+    gone |= {*range(0, num_rows, data.draw(st.integers(2, 9)))}
+    live = LiveRows(num_rows, np.array(sorted(gone), dtype=np.int64))
+    left = [row for row in range(num_rows) if row not in gone]
+    picks = data.draw(st.lists(st.sampled_from(range(len(left))), max_size=5)) if left else []
+    assert live.offsets(np.array(picks, dtype=np.int64)).tolist() == [left[pick] for pick in picks]
+
+
+@given(st.lists(st.integers(-5, 20)))
+def test_distinct_numbers(numbers: list[int]) -> None:
+    assert distinct(np.array(numbers, dtype=np.int64)).tolist() == sorted({*numbers})
 
 
 @given(row_sets, st.data())

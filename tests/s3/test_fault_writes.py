@@ -79,6 +79,33 @@ async def test_appends_end_well_or_clearly(s3: S3Server, s3_uri: str, faulty: Fa
     assert version == len(done)
 
 
+async def test_appends_that_share_versions_end_well_or_clearly(s3: S3Server, s3_uri: str, faulty: FaultyProxy) -> None:
+    lance_io.write_dataset(row(-1), s3_uri, storage_options=s3.options())
+    how: dict[str, Any] = {"storage_options": impatient(s3, faulty), "session": Session()}
+    done, transactions = [-1], {}
+
+    async def caller(number: int) -> None:
+        for step in range(APPENDS // 2):
+            value = 1000 * number + step
+            try:
+                table = await AsyncDataset.write(row(value), s3_uri, mode="append", group_commit=True, **how)
+            except CommitUnknownError as error:
+                transactions[error.transaction.uuid] = error.transaction
+            except LanceError:
+                continue
+            else:
+                assert 1 < table.version
+            done.append(value)
+
+    await asyncio.gather(*(caller(number) for number in range(8)))
+    for transaction in transactions.values():
+        await until_it_goes(lambda transaction=transaction: AsyncDataset.commit(s3_uri, transaction, **how))
+    version, rows = await asyncio.to_thread(found, s3, s3_uri)
+    assert rows == sorted(done)
+    assert version < len(done)
+    assert lance.dataset(s3_uri, storage_options=s3.options()).count_rows() == len(done)
+
+
 async def test_every_transaction_goes_at_last(s3: S3Server, s3_uri: str, faulty: FaultyProxy) -> None:
     lance_io.write_dataset(row(-1), s3_uri, storage_options=s3.options())
     how: dict[str, Any] = {"storage_options": impatient(s3, faulty), "session": Session()}

@@ -23,6 +23,7 @@ from lance_io.levels.arrays import values_of
 from lance_io.plans.plan import Together, ask
 from lance_io.plans.store_requests import Put
 from lance_io.plans.streams import Each
+from lance_io.spans import distinct
 from lance_io.table.manifest.deletion_file import deletion_kind, encode_deletions
 from lance_io.table.manifest.fragment import DeletionFile
 from lance_io.table.manifest.paths import deletion_file_place
@@ -105,7 +106,7 @@ def _merge_offsets(offsets: U32Array, before: U32Array) -> U32Array:
     """Both, ascending, each once. `np.union1d` would hold three times as much."""
     merged = np.concatenate((offsets, before))
     merged.sort(kind="stable")  # two runs, which it merges
-    return np.unique(merged) if (merged[1:] == merged[:-1]).any() else merged
+    return distinct(merged) if (merged[1:] == merged[:-1]).any() else merged
 
 
 def _update_fragment(state: DatasetState, fragment: Fragment, deleted: U32Array, files: dict[str, bytes]) -> Fragment:
@@ -151,7 +152,7 @@ def delete_offsets(state: DatasetState, place: int, offsets: IntArray) -> Plan[F
     Raises `UsageError` for an offset beyond the fragment.
     """
     num_rows = int(state.physical_rows[place])
-    wanted = np.unique(offsets)
+    wanted = distinct(offsets)
     if len(wanted) and not 0 <= int(wanted[0]) <= int(wanted[-1]) < num_rows:
         raise UsageError(f"fragment {state.fragment_ids[place]} has rows 0 to {num_rows - 1}")
     return (yield from _write_deletions(state, place, {state.fragment_ids[place]: wanted.astype(np.uint32)}))

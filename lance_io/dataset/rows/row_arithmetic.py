@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from lance_io.spans import IntArray
 
+FEW_POSITIONS = 64  # so many times fewer than deleted rows: not worth a pass over these, of which there may be millions
 OFFSET_BITS = 32
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
@@ -52,8 +53,21 @@ class LiveRows:
         """Offsets of rows given by their position among the rows that are left; any order, below `num_live`."""
         if self.deleted is None:
             return positions
-        live_before = self.deleted - np.arange(len(self.deleted), dtype=np.int64)
-        return positions + np.searchsorted(live_before, positions, side="right")
+        return positions + self._num_deleted_before(self.deleted, positions)
+
+    @staticmethod
+    def _num_deleted_before(deleted: IntArray, positions: IntArray) -> IntArray:
+        """How many rows were deleted before those at `positions`: that many `deleted[k] - k` are not above them."""
+        if len(positions) * FEW_POSITIONS > len(deleted):
+            live_before = deleted - np.arange(len(deleted), dtype=np.int64)
+            return np.searchsorted(live_before, positions, side="right")
+        low = np.zeros(len(positions), dtype=np.int64)
+        high = np.full(len(positions), len(deleted), dtype=np.int64)
+        for _ in range(len(deleted).bit_length()):  # all at once, without looking at the others
+            middle = np.minimum((low + high) >> 1, len(deleted) - 1)
+            is_before = deleted[middle] - middle <= positions
+            low, high = np.where((low < high) & is_before, middle + 1, low), np.where(is_before, high, middle)
+        return low
 
     def positions(self, offsets: IntArray) -> IntArray:
         """Positions among the rows that are left, of rows that are left, given by their offsets."""

@@ -30,6 +30,7 @@ from lance_io.levels.retype import batch_as, concat
 from lance_io.plans.plan import Call, Import
 from lance_io.records import dataclass
 from lance_io.runtime import cpu_pool
+from lance_io.spans import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +117,7 @@ def locate_addresses(state: DatasetState, addresses: IntArray) -> Plan[tuple[Int
             f"row address {int(addresses[bad])}: fragment {int(fragment_ids[bad])} has {int(sizes[bad])} rows",
             path=state.location.uri,
         )
-    touched = [place for place in np.unique(places).tolist() if state.has_deletions[place]]
+    touched = [place for place in distinct(places).tolist() if state.has_deletions[place]]
     live = yield from load_live(state, touched)
     gone = np.zeros(len(places), dtype=np.bool_)
     for place in touched:

@@ -21,6 +21,7 @@ from lance_io.file.open.file_source import ReadContext
 from lance_io.format.version import V0_1, version_of_pair
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
+from lance_io.spans import distinct
 from lance_io.store.api import offers_sync_reads
 from lance_io.store.url import uri_of
 from lance_io.table.manifest.manifest import VERSION_MAX, Manifest, from_message
@@ -271,7 +272,7 @@ class DatasetState:
     def _sorted_ids(self) -> tuple[IntArray, IntArray]:
         ids = np.array(self.fragment_ids, dtype=np.int64)
         order = np.argsort(ids, kind="stable")
-        self._check_distinct(len(np.unique(ids)))
+        self._check_distinct(len(distinct(ids)))
         return ids[order], order
 
     def places_of(self, fragment_ids: IntArray) -> IntArray:

@@ -6,13 +6,15 @@ Rows are pulled where the caller is: in its thread, or on its loop; plain iterat
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lance_io.dataset.write.group_append import GroupAppend, PulledRows, append_in_group
 from lance_io.dataset.write.input_data import AsyncRows, Rows, async_rows_of, rows_of
 from lance_io.dataset.write.write_arguments import TABLE_KEYWORDS, Write, check_known
 from lance_io.dataset.write.write_rows import write_rows
 from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
-from lance_io.runtime import in_thread
+from lance_io.runtime import check_not_on_engine, in_thread
 from lance_io.runtime.feeding import run_fed, wrap_fed
 from lance_io.store.url import load_client
 
@@ -32,7 +34,7 @@ def write_table(
     data_obj: Any, uri: Destination | None = None, schema: pa.Schema | None = None, mode: str = "create", **options: Any
 ) -> DatasetState:
     """Write rows to a table; gives the version that holds them. Keywords as for `write_dataset`."""
-    return run_write(_table_write(uri, mode, options), data_obj, schema, write_rows)
+    return run_table_write(_table_write(uri, mode, options), data_obj, schema)
 
 
 async def write_table_async(
@@ -40,7 +42,56 @@ async def write_table_async(
 ) -> DatasetState:
     """`write_table` on any loop; `data_obj` may also be an asynchronous iterable of record batches."""
     await load_client(uri)
-    return await run_write_async(_table_write(uri, mode, options), data_obj, schema, write_rows)
+    write = _table_write(uri, mode, options)
+    if not write.options.group_commit:
+        return await run_write_async(write, data_obj, schema, write_rows)
+    rows = await async_rows_of(data_obj, schema)
+    source = rows if isinstance(rows, AsyncRows) or rows.is_held else _pull_on_this_loop(rows)
+    pulled = PulledRows()
+    try:
+        await drive_async(pulled.pull(source))
+        if pulled.is_all:
+            return await drive_async(append_in_group(_grouped(write, rows, pulled)))
+    finally:
+        pulled.release()
+    return await _run_rows_async(write, _chain(pulled, source), write_rows)
+
+
+def run_table_write(write: Write, data: Any, schema: pa.Schema | None) -> DatasetState:
+    """Write rows to a table, alone or together with others; gives the version that holds them."""
+    if not write.options.group_commit:
+        return run_write(write, data, schema, write_rows)
+    if not write.target.answers_sync:
+        check_not_on_engine()
+    rows = rows_of(data, schema)
+    pulled = PulledRows()
+    try:
+        drive_sync(pulled.pull(rows))
+        if pulled.is_all:
+            return drive_sync(append_in_group(_grouped(write, rows, pulled)))
+    finally:
+        pulled.release()
+    rest = Rows(rows.schema, chain(pulled.batches, rows.batches), rows.num_rows, rows.is_held)
+    return _run_rows(write, rest, write_rows)
+
+
+def _grouped(write: Write, rows: Rows | AsyncRows, pulled: PulledRows) -> GroupAppend:
+    return GroupAppend(write.target, rows.schema, pulled.batches, pulled.num_bytes, write.options)
+
+
+def _chain(pulled: PulledRows, rows: Rows | AsyncRows) -> Rows | AsyncRows:
+    """What was pulled, and the rest."""
+    if isinstance(rows, Rows):
+        return Rows(rows.schema, chain(pulled.batches, rows.batches), rows.num_rows, rows.is_held)
+    rest = rows.batches
+
+    async def batches() -> AsyncIterator[pa.RecordBatch]:
+        for batch in pulled.batches:
+            yield batch
+        async for batch in rest:
+            yield batch
+
+    return AsyncRows(rows.schema, batches(), rows.num_rows)
 
 
 def _table_write(uri: Destination | None, mode: str, options: dict[str, Any]) -> Write:
@@ -50,7 +101,10 @@ def _table_write(uri: Destination | None, mode: str, options: dict[str, Any]) ->
 
 def run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """Run the plan that `make` gives for target, rows and options."""
-    rows = rows_of(data, schema)
+    return _run_rows(write, rows_of(data, schema), make)
+
+
+def _run_rows(write: Write, rows: Rows, make: Callable[..., Plan[T]]) -> T:
     if write.target.answers_sync:
         return drive_sync(make(write.target, rows, write.options))
     return run_fed(rows.batches, lambda feed: drive_async(make(write.target, _feed_rows(rows, feed), write.options)))
@@ -58,18 +112,27 @@ def run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable[
 
 async def run_write_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """`run_write` on any loop."""
-    rows = await async_rows_of(data, schema)
+    return await _run_rows_async(write, await async_rows_of(data, schema), make)
+
+
+async def _run_rows_async(write: Write, rows: Rows | AsyncRows, make: Callable[..., Plan[T]]) -> T:
     if isinstance(rows, Rows) and rows.is_held and write.target.answers_sync:  # others may wait for anybody
         return await drive_in_thread(partial(drive_sync, make(write.target, rows, write.options)))
-    batches = _on_this_loop(rows) if isinstance(rows, Rows) else rows.batches
-    return await wrap_fed(batches, lambda feed: drive_async(make(write.target, _feed_rows(rows, feed), write.options)))
+    source = _pull_on_this_loop(rows) if isinstance(rows, Rows) else rows
+    return await wrap_fed(
+        source.batches, lambda feed: drive_async(make(write.target, _feed_rows(rows, feed), write.options))
+    )
 
 
 def _feed_rows(rows: Rows | AsyncRows, feed: AsyncIterator[pa.RecordBatch]) -> AsyncRows:
     return AsyncRows(rows.schema, feed, rows.num_rows)
 
 
-async def _on_this_loop(rows: Rows) -> AsyncIterator[pa.RecordBatch]:
+def _pull_on_this_loop(rows: Rows) -> AsyncRows:
     """Batches of plain iterators, made in a thread: they may read files or wait for databases."""
-    while (batch := await in_thread(next, rows.batches, None)) is not None:
-        yield batch
+
+    async def batches() -> AsyncIterator[pa.RecordBatch]:
+        while (batch := await in_thread(next, rows.batches, None)) is not None:
+            yield batch
+
+    return AsyncRows(rows.schema, batches(), rows.num_rows)

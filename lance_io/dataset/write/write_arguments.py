@@ -45,6 +45,7 @@ TABLE_KEYWORDS: Final = frozenset(
         *("commit_message", "transaction_properties", "initial_bases", "target_bases", "target_all_bases"),
         *("base_store_params", "external_blob_mode", "allow_external_blob_outside_bases", "allow_null_loss"),
         *("blob_pack_file_size_threshold", "namespace_client", "table_id", "session", "durability", "filesystem"),
+        "group_commit",
     )
 )
 CLEANUP_INTERVAL: Final = 20  # versions
@@ -104,6 +105,7 @@ class Write:
             config=_cleanup_config(given.get("auto_cleanup_options")),
             properties=_properties(given.get("transaction_properties"), given.get("commit_message")),
             durability=given.get("durability"),
+            group_commit=bool(given.get("group_commit")),
         )
         return cls(target, options)
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.dataset.lance_dataset import new_dataset
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE
-from lance_io.dataset.write.run_write import run_write
+from lance_io.dataset.write.run_write import run_table_write
 from lance_io.dataset.write.write_arguments import Write
-from lance_io.dataset.write.write_rows import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +55,7 @@ def write_dataset(
     session: Session | None = None,
     durability: Durability | None = None,
     filesystem: Any = None,
+    group_commit: bool = False,
 ) -> LanceDataset:
     """Write rows to a table; gives the version that holds them.
 
@@ -80,6 +80,9 @@ def write_dataset(
                           fails may take this version and all later ones with it. None is what the storage option
                           `durability` says
     filesystem            of fsspec or pyarrow, or a store of obstore's, on which `uri` is a path
+    group_commit          of appends only: those of this process that wait for the table at the same time become one
+                          version, with one data file for rows of one schema. Each caller gets the version that holds
+                          its rows, all of them or none, whatever happens to those of others
     max_rows_per_group    rows of a batch in files of version 0.1
     allow_null_loss       such files hold no nulls but those of strings: others are written as zeros, empty lists and
                           the like, and a `UserWarning` names their columns. False refuses them
@@ -87,4 +90,4 @@ def write_dataset(
     Raises `OSError` for a table that is there (create), for rows that do not fit the table and for conflicts with
     other writers, `ValueError` for keywords that make no sense.
     """
-    return new_dataset(run_write(Write.of(locals()), data_obj, schema, write_rows))
+    return new_dataset(run_table_write(Write.of(locals()), data_obj, schema))

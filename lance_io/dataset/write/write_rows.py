@@ -120,6 +120,7 @@ class WriteOptions:
     stable_row_ids  of a new table
     config          entries for the table's config, where a table is created or overwritten
     properties      of the transaction
+    group_commit    whether an append may share its version with others, see `group_append.py`
     """
 
     mode: str = "create"
@@ -131,8 +132,11 @@ class WriteOptions:
     config: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     durability: Durability | None = None
+    group_commit: bool = False
 
     def __post_init__(self) -> None:
+        if self.group_commit and self.mode != "append":
+            raise UsageError(f"group_commit=True is for appends: expected mode='append', found {self.mode!r}")
         if self.mode not in MODES:
             raise UsageError(f"Invalid mode {self.mode}: expected one of {', '.join(MODES)}")
         if self.durability not in (None, "full", "none"):

@@ -27,6 +27,7 @@ from lance_io.encodings.v2_0.write_array_strings import PageParts, distinct_stri
 from lance_io.encodings.written import EncodedPage
 from lance_io.errors import UnsupportedDataError, UnsupportedError
 from lance_io.proto import encodings_pb2 as pb
+from lance_io.spans import distinct
 
 if TYPE_CHECKING:
     from lance_io.encodings.options import ColumnOptions
@@ -146,7 +147,7 @@ def _split_dictionary(array: pa.DictionaryArray, path: LeafPath) -> tuple[Any, p
         return array.indices.to_numpy().astype(kind, copy=False), items
     if len(items) > np.iinfo(kind).max:  # no room for the null: name only what is used
         array = pa.DictionaryArray.from_arrays(array.indices, items, ordered=array.type.ordered)
-        used = np.unique(array.indices.drop_null().to_numpy())
+        used = distinct(array.indices.drop_null().to_numpy())
         places = np.zeros(len(items), np.int64)
         places[used] = np.arange(len(used))
         items = items.take(pa.array(used))

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import FormatError
+from lance_io.spans import distinct
 from lance_io.table.manifest.arrow_ipc import read_u32_column
 from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX
 from lance_io.table.manifest.roaring import decode_roaring, encode_roaring
@@ -61,7 +62,7 @@ def decode_deletions(data: Buffer, file: DeletionFile, physical_rows: int | None
     if file.kind == "bitmap":
         offsets = decode_roaring(data, num_values_max=num_rows_max)
     else:
-        offsets = np.unique(read_u32_column(data, "row_id", num_rows_max=num_rows_max))
+        offsets = distinct(read_u32_column(data, "row_id", num_rows_max=num_rows_max))
     if len(offsets) and int(offsets[-1]) >= limit:
         raise FormatError(f"deletion file: row {int(offsets[-1])} is deleted in a fragment of {limit} rows")
     if expected is not None and expected != len(offsets):

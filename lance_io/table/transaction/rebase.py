@@ -118,7 +118,9 @@ def merge_deletions(
 
 
 def _union(transaction: Transaction, fragment_id: int, deleted: U32Array, affected: U32Array, version: int) -> U32Array:
-    both = np.intersect1d(deleted, affected)
+    rows = np.concatenate((deleted, affected))
+    rows.sort(kind="stable")  # two runs, which it merges
+    both = rows[1:][rows[1:] == rows[:-1]]
     if len(both):
         shown = ", ".join(str(fragment_id << 32 | row) for row in both[:_SHOWN_MAX].tolist())
         raise CommitConflictError(
@@ -126,4 +128,4 @@ def _union(transaction: Transaction, fragment_id: int, deleted: U32Array, affect
             f"one both modified rows at addresses {shown}{', ...' if len(both) > _SHOWN_MAX else ''}. Please retry.",
             retryable=True,
         )
-    return np.union1d(deleted, affected).astype(np.uint32)
+    return rows.astype(np.uint32)
