@@ -38,6 +38,7 @@ from lance_io.store.cloud.client_options import (
     ClientOptions,
     OptionSource,
     check_endpoint,
+    fingerprint,
     is_header_text,
     parse_client,
 )
@@ -116,6 +117,15 @@ class AzureOptions(ClientOptions):
     def identity(self) -> str:
         """The container and where it is."""
         return f"az://{self.bucket}@{self.endpoint}"
+
+    @property
+    def access(self) -> str:
+        """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
+        if self.skip_signature:
+            return "anonymous"
+        if self.client_id is not None or not (self.account_key or self.sas_token or self.token):
+            return repr((self.client_id, self.tenant_id, self.object_id, self.msi_resource_id, self.use_azure_cli))
+        return fingerprint(self.account_key, self.sas_token, self.token)
 
     @property
     def is_microsoft(self) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import sys
 from dataclasses import field
 from functools import cache
+from hashlib import blake2b
 from ipaddress import ip_address, ip_network
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -42,6 +43,11 @@ _ENVIRONMENT: Final = frozenset(
 )  # fmt: skip
 
 
+def fingerprint(*secrets: str | None) -> str:
+    """Tells secrets from others without showing any."""
+    return blake2b(repr(secrets).encode(), digest_size=16).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
     """What is fixed about a bucket, whatever the store, before the first request. Secrets do not show in `repr`.
@@ -61,6 +67,11 @@ class ClientOptions:
     request_timeout_s: float = 30.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     download_retries: int | None = None  # answers that may break off before a read fails; None: as many as attempts
+
+    @property
+    def access(self) -> str:
+        """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
+        raise NotImplementedError
 
     def proxy_for(self, host: str) -> str | None:
         """The proxy that the options name for a host: none if `proxy_excludes` has it, its domain or its network."""

@@ -101,6 +101,11 @@ class CloudStore(Generic[Clients]):
         """What this was made of: stores with the same can stand for each other."""
         return self.options, self.profile
 
+    @property
+    def access(self) -> str:
+        """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
+        return self.options.access
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:

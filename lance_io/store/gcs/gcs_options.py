@@ -29,6 +29,7 @@ from lance_io.store.cloud.client_options import (
     ClientOptions,
     OptionSource,
     check_endpoint,
+    fingerprint,
     is_header_text,
     parse_client,
 )
@@ -72,6 +73,15 @@ class GcsOptions(ClientOptions):
     def identity(self) -> str:
         """The bucket and where it is."""
         return f"gs://{self.bucket}@{self.endpoint or 'google'}"
+
+    @property
+    def access(self) -> str:
+        """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
+        if self.skip_signature:
+            return "anonymous"
+        if self.service_account is not None or self.token is not None:
+            return fingerprint(self.service_account, self.token)
+        return f"file {self.credentials or os.environ.get('GOOGLE_APPLICATION_CREDENTIALS')}"
 
     @property
     def base(self) -> str:

@@ -7,7 +7,6 @@ over connections of our own (`http/`), or through a client (`client_gets.py`).
 from __future__ import annotations
 
 import asyncio
-import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
 from lance_io.store.failures import Transient, name_bucket
-from lance_io.store.s3.bucket_options import S3Options, access_of, parse_s3
+from lance_io.store.s3.bucket_options import S3Options, parse_s3
 from lance_io.store.s3.error_codes import client_error, coded_error
 from lance_io.store.s3.listing import PLAIN_NAMES, list_page
 from lance_io.store.s3.loop_state import LoopState, load_library, missing_library
@@ -78,11 +77,6 @@ class S3Store(CloudStore[LoopState]):
 
         other = (ClientGets if options.transport == "aiobotocore" else SignedGets)(options, state)
         return Connections(self, state, user, None, other)
-
-    @property
-    def access(self) -> str:
-        """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
-        return access_of(self.options, os.environ)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

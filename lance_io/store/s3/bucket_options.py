@@ -77,6 +77,11 @@ class S3Options(ClientOptions):
     checksums: str | None = None  # "when_supported", "when_required", or aiobotocore's default
 
     @property
+    def access(self) -> str:
+        """See `ClientOptions`."""
+        return access_of(self, os.environ)
+
+    @property
     def identity(self) -> str:
         """The bucket and where it is."""
         return f"s3://{self.bucket}@{self.endpoint or 'aws'}"
