@@ -202,7 +202,7 @@ def test_damage_on_the_disk_never_shows(tmp_path: Path, uri: str, options: dict[
         of = session(tmp_path)
         lance_io.dataset(uri, storage_options=options, session=of).take(WANTED)
         assert of.flush_disk_cache()
-        of._disk_cache._database.close()  # type: ignore[union-attr]
+        of._disk_cache._database.close()
         (file,) = tmp_path.rglob("*.sqlite")
         held = bytearray(file.read_bytes())
         for place in range(dice.randrange(100), len(held), 700):  # some in every copy

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -280,7 +281,7 @@ class Held:
 async def test_ranges_are_looked_for_first_and_read_together(tmp_path: Path) -> None:
     data = random.Random(1).randbytes(1000)
     inner = FakeStartStore({KEY: data, "other": data})
-    store = CachedStore(inner, DiskCache(str(tmp_path), 8 * MIB), "me")  # type: ignore[arg-type]
+    store = CachedStore(inner, DiskCache(str(tmp_path), 8 * MIB), "me")
     memory = bytearray(10)
     for is_second in (False, True):
         held = Held()
@@ -305,7 +306,7 @@ async def test_ranges_are_looked_for_first_and_read_together(tmp_path: Path) -> 
 async def test_what_is_given_up_is_told_to_nobody(tmp_path: Path) -> None:
     inner = FakeStartStore({KEY: bytes(1000)})
     inner.held = True
-    store = CachedStore(inner, DiskCache(str(tmp_path), 8 * MIB), "me")  # type: ignore[arg-type]
+    store = CachedStore(inner, DiskCache(str(tmp_path), 8 * MIB), "me")
     held = Held()
     first, second = store.start_ranges(
         [WantedRange(KEY, 0, 10, tag=1), WantedRange(KEY, 500, 510, tag=2)], held.ended, held.told
@@ -412,7 +413,7 @@ async def test_no_thread_but_its_own_touches_the_disk(tmp_path: Path, monkeypatc
             found = getattr(self.module, name)
             return watched(found) if name in self.names else found
 
-    monkeypatch.setattr(range_database, "sqlite3", Watched(range_database.sqlite3, {"connect"}))
+    monkeypatch.setattr(range_database, "sqlite3", Watched(sqlite3, {"connect"}))
     calls = {"stat", "makedirs", "listdir", "scandir", "remove", "access"}
     monkeypatch.setattr(range_database, "os", Watched(os, calls))
     for name in ("find_many", "keep_many", "remove", "start_anew", "disk_bytes"):
