@@ -2,7 +2,7 @@
 
     python -m benchmarks.bitmaps          needs `pyroaring`, which nothing else here does
 
-docs/decisions/008-roaring.md has what came of it. The bytes of cases named `pylance` are deletion files that it wrote.
+docs/decisions/009-roaring.md has what came of it. The bytes of cases named `pylance` are deletion files that it wrote.
 """
 
 from __future__ import annotations

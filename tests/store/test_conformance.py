@@ -23,7 +23,10 @@ from fsspec.implementations.dirfs import DirFileSystem
 from minio import Minio
 from minio.error import S3Error
 
+from lance_io.limits import MIB
 from lance_io.store.api import ObjectStore
+from lance_io.store.disk_cache.cached_store import CachedStore
+from lance_io.store.disk_cache.disk_cache import DiskCache
 from lance_io.store.filesystem.place import open_filesystem
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
@@ -60,6 +63,16 @@ class TestWrappers(StoreConformance):
     def place(self) -> Place:
         inner = MemoryStore()
         return _memory_place(record(FaultyStore(inner)), inner)
+
+
+class TestDiskCached(StoreConformance):
+    """A store behind a disk cache is one."""
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Place:
+        inner = MemoryStore()
+        cache = DiskCache(str(tmp_path), 8 * MIB)
+        return _memory_place(CachedStore(record(inner), cache, "me"), inner)
 
 
 class TestLocal(StoreConformance):

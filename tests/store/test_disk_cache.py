@@ -338,6 +338,22 @@ async def test_errors_come_through(tmp_path: Path, starts: bool) -> None:
         await store.get_range(KEY, 0, 10)
 
 
+async def test_what_went_wrong_in_the_thread_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = CachedStore(FakeStartStore({KEY: bytes(1000)}), DiskCache(str(tmp_path), 8 * MIB), "me")
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(range_database.RangeDatabase, "find_many", fail)
+    held = Held()
+    (read,) = store.start_ranges([WantedRange(KEY, 0, 10)], held.ended, held.told)
+    await held.wait(1)
+    with pytest.raises(MemoryError):
+        read.result()
+    with pytest.raises(MemoryError):
+        await store.get_range(KEY, 0, 10)
+
+
 async def test_a_store_that_begins_no_reads(tmp_path: Path) -> None:
     memory = MemoryStore()
     data = random.Random(2).randbytes(5000)

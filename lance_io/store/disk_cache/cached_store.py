@@ -329,8 +329,19 @@ class _Lookup:
 
     def _found(self, looked: Sequence[_CachedRead], future: Any) -> None:
         """In the thread of the cache."""
+        try:
+            ended = partial(self._looked, looked, future.result())
+        except BaseException as error:  # whatever it is, those who wait have to hear of it
+            ended = partial(self._could_not_look, looked, error)
         with suppress(RuntimeError):  # a closed loop
-            self._loop.call_soon_threadsafe(self._looked, looked, future.result())
+            self._loop.call_soon_threadsafe(ended)
+
+    def _could_not_look(self, looked: Sequence[_CachedRead], error: BaseException) -> None:
+        waiting = [read for read in looked if not read.is_over]
+        for read in waiting:
+            read.error, read.is_over = error, True
+        if waiting:
+            self._ended(waiting)
 
     def _looked(self, looked: Sequence[_CachedRead], found: Sequence[memoryview | None]) -> None:
         there, missing = [], []

@@ -234,7 +234,7 @@ class DiskCache:
     def _write_some(self) -> bool:
         """One transaction. False when nothing is in line any more."""
         with self._guard:
-            batch: list[Any] = []
+            batch: list[tuple[CopyName, Any]] = []
             batch_bytes = 0
             bytes_max, copies_max = self._database.batch_bytes_max, self._database.batch_copies_max
             while self._waiting and len(batch) < copies_max and batch_bytes + len(self._waiting[0][1]) <= bytes_max:

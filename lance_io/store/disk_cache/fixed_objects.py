@@ -19,6 +19,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 ID_BYTES: Final = 16
+KNOWN_MAX: Final = 4096  # names of objects that are remembered with what they make
 
 _UUID = r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}"
 _FIXED = re.compile(
@@ -58,10 +59,17 @@ class NameSpace:
         for part in (identity, access):
             self._hash.update(b"%d:%b" % (len(part), part.encode("utf-8", "surrogatepass")))
 
+        self._known: dict[tuple[bytes, str], bytes] = {}  # a take asks for many ranges of few objects
+
     def _id(self, kind: bytes, text: str) -> bytes:
-        found = self._hash.copy()
-        found.update(kind + text.encode("utf-8", "surrogatepass"))
-        return found.digest()
+        known = self._known.get((kind, text))
+        if known is None:
+            found = self._hash.copy()
+            found.update(kind + text.encode("utf-8", "surrogatepass"))
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            known = self._known[kind, text] = found.digest()
+        return known
 
     def of_range(self, key: str, start: int, end: int) -> CopyName:
         """Bytes `start` to `end` of an object."""

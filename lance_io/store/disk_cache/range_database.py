@@ -62,10 +62,14 @@ CREATE TABLE IF NOT EXISTS clock (now INTEGER NOT NULL);
 INSERT INTO clock SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM clock);
 """
 _FIND_AROUND: Final = (
-    "SELECT id, start, end, used, checksum FROM (SELECT * FROM copy WHERE object_id = ? AND start <= ?"
-    f" ORDER BY start DESC, end DESC LIMIT {CANDIDATES_MAX}) WHERE end >= ? LIMIT 1"
+    "SELECT c.id, start, end, used, checksum, data FROM (SELECT * FROM copy WHERE object_id = ? AND start <= ?"
+    f" ORDER BY start DESC, end DESC LIMIT {CANDIDATES_MAX}) AS c LEFT JOIN body ON body.id = c.id"
+    " WHERE end >= ? LIMIT 1"
 )
-_FIND_EXACT: Final = "SELECT id, start, end, used, checksum FROM copy WHERE object_id = ? AND start = ? AND end = ?"
+_FIND_EXACT: Final = (
+    "SELECT c.id, start, end, used, checksum, data FROM copy AS c LEFT JOIN body ON body.id = c.id"
+    " WHERE object_id = ? AND start = ? AND end = ?"
+)
 _WAITED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _NO_ROOM: Final = frozenset(
     {
@@ -406,20 +410,20 @@ class _Connection:
 
 def _find(connection: sqlite3.Connection, name: CopyName, now: int, damaged: list[int]) -> FoundCopy | None:
     object_id, start, end, is_range = name
-    row = connection.execute(_FIND_AROUND if is_range else _FIND_EXACT, (object_id, start, end)).fetchone()
+    row = connection.execute(_FIND_EXACT, (object_id, start, end)).fetchone()
+    if row is None and is_range:
+        row = connection.execute(_FIND_AROUND, (object_id, start, end)).fetchone()
     if row is None:
         return None
-    copy_id, copy_start, copy_end, used, checksum = row
-    body = connection.execute("SELECT data FROM body WHERE id = ?", (copy_id,)).fetchone()
+    copy_id, copy_start, copy_end, used, checksum, body = row
     if (
-        body is None
-        or type(body[0]) is not bytes
-        or (is_range and len(body[0]) != copy_end - copy_start)
-        or checksum_of((object_id, copy_start, copy_end), body[0]) != checksum
+        type(body) is not bytes
+        or (is_range and len(body) != copy_end - copy_start)
+        or checksum_of((object_id, copy_start, copy_end), body) != checksum
     ):
         damaged.append(copy_id)
         return None
-    data = memoryview(body[0])
+    data = memoryview(body)
     if is_range:
         data = data[start - copy_start : end - copy_start]
     return FoundCopy(data, copy_id, used < now)
