@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.put_absent import PutAbsentHandler, read_back, unknown_outcome
@@ -31,10 +31,42 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
 
+T = TypeVar("T")
+
 _logger = logging.getLogger(__name__)
 
 CommitLock: TypeAlias = Callable[[int], AbstractContextManager[Any]]
 """Takes the version that is to be committed, gives the lock for it."""
+
+
+class LockRefused(CommitConflictError):
+    """The lock says that another writer has it."""
+
+
+def hold_lock(lock: CommitLock, version: int, work: Plan[T]) -> Plan[T]:
+    """Do something under the lock for a version, which is entered and left in one thread.
+
+    Raises `LockRefused` where entering it raises `CommitConflictError`; nothing has been done then.
+    """
+    threads = LastingPool(1, "lance-io-lock")
+    try:
+        held = lock(version)
+        try:
+            yield Call(held.__enter__, threads)
+        except CommitConflictError as error:
+            raise LockRefused(str(error)) from error
+        try:
+            outcome = yield from work
+        except BaseException:
+            yield Call(partial(held.__exit__, *sys.exc_info()), threads)
+            raise
+        try:
+            yield Call(partial(held.__exit__, None, None, None), threads)
+        except Exception as error:  # of the lock's; what was to be done is done
+            _logger.warning("version %d: the commit lock was not released: %s", version, error)
+        return outcome
+    finally:
+        threads.shutdown(wait=False)
 
 
 @dataclass(frozen=True)
@@ -55,28 +87,10 @@ class LockHandler:
 
     def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
         """Put the manifest file under the lock; see `CommitHandler`."""
-        threads = LastingPool(1, "lance-io-lock")
         try:
-            return (yield from self._create_locked(place, new, threads))
-        finally:
-            threads.shutdown(wait=False)
-
-    def _create_locked(self, place: Location, new: NewVersion, threads: LastingPool) -> Plan[Created | Taken]:
-        held = self.lock(new.version)
-        try:
-            yield Call(held.__enter__, threads)
-        except CommitConflictError:
+            return (yield from hold_lock(self.lock, new.version, _put(place, new)))
+        except LockRefused:
             return Taken()
-        try:
-            outcome = yield from _put(place, new)
-        except BaseException:
-            yield Call(partial(held.__exit__, *sys.exc_info()), threads)
-            raise
-        try:
-            yield Call(partial(held.__exit__, None, None, None), threads)
-        except Exception as error:  # of the lock's; the number is decided
-            _logger.warning("version %d: the commit lock was not released: %s", new.version, error)
-        return outcome
 
     def find_latest(self, place: Location) -> Plan[VersionFile]:
         """By the listing."""

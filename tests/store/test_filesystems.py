@@ -386,6 +386,51 @@ def test_without_a_promise_it_takes_a_lock(kind: str) -> None:
     assert set(locks.versions) >= set(range(1, 18))
 
 
+@pytest.mark.parametrize("replaces", [True, False])
+def test_a_filesystem_with_renames_shows_nothing_half_done(replaces: bool) -> None:
+    memory: Any = type(fsspec.filesystem("memory"))
+    seen: list[str] = []
+
+    class Renaming(memory):
+        protocol = "sftp" if replaces else "smb"
+        cachable = False
+
+        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+            seen.append(path)
+            super().pipe_file(path, value[: len(value) // 2])
+            super().pipe_file(path, value)
+
+        def mv(self, path1: str, path2: str, **options: Any) -> None:
+            if not replaces and self.exists(path2):
+                raise FileExistsError(path2)
+            if type(self).fails in path2:
+                raise OSError("the connection is lost")
+            self.store[path2] = self.store.pop(path1)
+
+        fails = "nothing"
+
+    fs, locks = Renaming(), Locks()
+    how: dict[str, Any] = {"filesystem": fs, "commit_lock": locks}
+    lance_io.write_dataset(ROWS, "/b/t.lance", **how)
+    with pytest.raises(UnsupportedError, match="commit_lock"):
+        lance_io.dataset("/b/t.lance", filesystem=fs).tags.create("now", 1)
+    ds = lance_io.dataset("/b/t.lance", **how)
+    ds.tags.create("now", 1)
+    with pytest.raises(ValueError, match="exists"):
+        ds.tags.create("now", 1)
+    lance_io.write_dataset(ROWS, "/b/t.lance", mode="append", **how)
+    ds.tags.update("now", 2)
+    assert lance_io.dataset("/b/t.lance", "now", filesystem=fs).count_rows() == 2000
+    assert all(path.rpartition("/")[2].startswith(TEMPORARY_PREFIX) for path in seen)
+    for part in ("/data/", "/_transactions/", "/_versions/"):
+        Renaming.fails = part
+        with pytest.raises(OSError, match=r"lost|may or may not"):
+            lance_io.write_dataset(ROWS, "/b/t.lance", mode="append", **how)
+        Renaming.fails = "nothing"
+        assert lance_io.dataset("/b/t.lance", filesystem=fs).to_table().num_rows == 2000
+    assert not [path for path in fs.store if TEMPORARY_PREFIX in path]
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_at_any_write_leaves_the_old_version_or_the_new_one(when: str, bucket: BucketFileSystem) -> None:
     written(bucket)

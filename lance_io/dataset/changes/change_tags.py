@@ -13,7 +13,7 @@ from lance_io.commit.target import SystemClock
 from lance_io.dataset.version.object_keys import branch_location
 from lance_io.dataset.version.open_version import check_number, tag_of
 from lance_io.errors import AlreadyExists, CommitUnknownError, NotFound, UsageError
-from lance_io.plans.store_requests import Put, Remove
+from lance_io.plans.store_requests import Put, Read, Remove
 from lance_io.table.manifest.refs import MAIN, Tag, check_tag_name, encode_tag, ref_time, tag_path
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
+    from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
 
 
@@ -38,7 +39,7 @@ def create_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
         tag = encode_tag(Tag(file.version, branch, file.size_bytes, now, now))
         key = state.root.key(tag_path(name))
         try:
-            created = yield from create_once(state.root.store, key, tag, lambda there: bytes(there) == tag)
+            created = yield from _create(state, key, tag, file.version)
         except CommitUnknownError as error:
             text = f"tag {name} may or may not have been created: the answer was lost, and reading it back failed"
             raise CommitUnknownError(text, path=state.root.uri) from error
@@ -46,6 +47,23 @@ def create_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
             raise RefConflict(f"Ref conflict error: tag {name} already exists", path=state.root.uri)
 
     yield from _hold_version(state, reference, create)
+
+
+def _create(state: DatasetState, key: str, tag: bytes, version: int) -> Plan[ObjectMeta | Taken]:
+    """Create the file of a tag unless there is one: as the store lets one of many do it, else under the user's lock."""
+    store = state.root.store
+    if store.capabilities.conditional_create or state.commit_lock is None:
+        return (yield from create_once(store, key, tag, lambda there: bytes(there) == tag))
+    from lance_io.commit.lock import hold_lock
+
+    def look_and_put() -> Plan[ObjectMeta | Taken]:
+        try:
+            return Taken((yield Read(store, key)))
+        except NotFound:
+            created: ObjectMeta = yield Put(store, key, tag)
+            return created
+
+    return (yield from hold_lock(state.commit_lock, version, look_and_put()))
 
 
 def update_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 DECIDING: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})  # `mode="create"` is up to the service
+REPLACES_NOTHING: Final = frozenset({"smb", "webhdfs", "webHDFS", "hdfs", "arrow_hdfs"})  # by a rename
 _ETAGS: Final = ("ETag", "etag", "e_tag", "generation", "md5Hash", "sha", "blob_id", "oid")
 _TIMES: Final = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 _TELLS_CONTENT: Final = (*_ETAGS, *_TIMES, "ino", "size")
@@ -196,8 +197,11 @@ class FsspecCalls:
         fs = await self._filesystem()
         if (path := _local_path(fs)) is not None:
             await in_thread_to_the_end(os.replace, path(source), path(key))
-        else:
-            await self._do("mv", source, key)
+            return
+        if not REPLACES_NOTHING.isdisjoint(protocols(_innermost(fs))):
+            with contextlib.suppress(FileNotFoundError):
+                await self._do("rm_file", key)
+        await self._do("mv", source, key)
 
     async def rename_absent(self, source: str, key: str) -> None:
         """By a link, on the local disk: no other filesystem with such renames says what it does here."""

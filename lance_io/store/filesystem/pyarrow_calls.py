@@ -7,6 +7,7 @@ taken for that (`place.py`).
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
@@ -147,6 +148,9 @@ class PyArrowCalls:
 
     async def rename(self, source: str, key: str) -> None:
         """In place of another file."""
+        if self.scheme == "hdfs":  # whose renames replace nothing
+            with suppress(FileNotFoundError):
+                await self.remove(key)
         await in_thread_to_the_end(self._fs.move, source, key)
 
     async def rename_absent(self, source: str, key: str) -> None:
