@@ -34,6 +34,8 @@ CEILING, ONE_CORE, UNIX_SOCKETS = "ceiling", "one core", "unix sockets"
 TUNED_WORKER, TUNED_CEILING = "tune_worker", "tuned ceiling"
 # Of processes that append to one table: the same, if each of them had made as many versions.
 EQUAL_SHARE = "equal share"
+# Of old file versions: the bytes that we read, read by nobody but the system.
+BARE = "bare read"
 COMPARED = {TUNED_CEILING: TUNED_WORKER}
 """Whom a contender is compared with; the others with us."""
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,6 +70,7 @@ class Case:
     amounts: dict[str, float] = field(default_factory=dict)
     ceiling_goal: float | None = None
     share_goal: float | None = None
+    bare_goal: float | None = None
 
     def rounds(self, asked: int) -> int:
         """How many rounds to run when `asked` are asked for."""
@@ -76,7 +79,7 @@ class Case:
 
 def without_goals(case: Case) -> Case:
     """The same question, asked at a scale for which no goals are set."""
-    return replace(case, goal=None, parquet_goal=None, ceiling_goal=None, share_goal=None)
+    return replace(case, goal=None, parquet_goal=None, ceiling_goal=None, share_goal=None, bare_goal=None)
 
 
 # -- contenders -------------------------------------------------------------------------------------------------------

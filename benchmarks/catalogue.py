@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.commits import commit_cases
 from benchmarks.filters import filter_cases
+from benchmarks.oldversions import old_version_cases
 from benchmarks.reads import read_cases
 from benchmarks.shares import share_cases
 from benchmarks.spark import spark_cases
@@ -27,6 +28,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from commit_cases(tables)
     yield from share_cases(tables)
     yield from spark_cases(tables)
+    yield from old_version_cases(tables)
 
 
 def chosen_cases(tables: Tables, patterns: list[str]) -> list[Case]:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from benchmarks.cases import (
+    BARE,
     CEILING,
     EQUAL_SHARE,
     ONE_CORE,
@@ -41,6 +42,7 @@ COLORS = {
     TUNED_WORKER: "#4f8f4a",
     TUNED_CEILING: "#b79ad0",
     EQUAL_SHARE: "#b0506a",
+    BARE: "#6b6f76",
 }
 LABELS = {
     PYLANCE: "pylance",
@@ -52,6 +54,7 @@ LABELS = {
     TUNED_WORKER: "with tune_worker",
     TUNED_CEILING: "ready batches, beside that",
     EQUAL_SHARE: "equal share",
+    BARE: "bare read of the same bytes",
 }
 INK, FAINT = "#30343b", "#d8dbe0"
 TITLES = {
@@ -65,6 +68,8 @@ TITLES = {
     "commit": "Append and commit",
     "share": "Append in several processes: the time of the one that makes the fewest",
     "spark": "Spark, two cores",
+    "2.0": "Tables of file version 2.0",
+    "0.1": "Tables of file version 0.1",
 }
 TICKS = [0.25, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 1000]
 LINE_INCHES, PANEL_INCHES = 0.21, 0.75

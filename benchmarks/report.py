@@ -18,6 +18,7 @@ from rich.table import Table
 
 import lance_io
 from benchmarks.cases import (
+    BARE,
     CEILING,
     COMPARED,
     EQUAL_SHARE,
@@ -60,6 +61,7 @@ class Finding:
             CEILING: case.ceiling_goal,
             TUNED_CEILING: case.ceiling_goal,
             EQUAL_SHARE: case.share_goal,
+            BARE: case.bare_goal,
         }
         return cls(
             name=case.name,
@@ -73,9 +75,17 @@ class Finding:
         )
 
     def reached(self, peer: str) -> bool | None:
-        """Whether the goal against `peer` is reached; None where there is none."""
+        """Whether the goal against `peer` is reached; None where there is none.
+
+        That against a bare read is another way to reach the one against pylance, and none by itself.
+        """
         goal = self.goals.get(peer)
-        return None if goal is None else self.against[peer].median >= goal
+        if goal is None or peer == BARE:
+            return None
+        return self._has(peer) or (peer == PYLANCE and self._has(BARE))
+
+    def _has(self, peer: str) -> bool:
+        return peer in self.goals and self.against[peer].median >= self.goals[peer]
 
 
 @dataclass
@@ -196,7 +206,7 @@ def ratio(finding: Finding, peer: str) -> str:
 def row(finding: Finding) -> list[str]:
     """The cells of a finding."""
     values = {who: quantity(spread.median, finding.unit) for who, spread in finding.values.items()}
-    goals = "  ".join(f"{goal:g}x" for goal in finding.goals.values())
+    goals = "  ".join(f"{goal:.3g}x" for goal in finding.goals.values())
     cpu = ""
     peer = PYLANCE if PYLANCE in finding.cpu_s else CEILING
     if finding.unit == "s" and peer in finding.cpu_s:
@@ -279,7 +289,7 @@ def fill_in(document: str, name: str, content: str) -> str:
 
 def sums(report: Report) -> str:
     """How many goals are reached, and which are not."""
-    judged = [(finding, peer) for finding in report.findings for peer in finding.goals]
+    judged = [(finding, peer) for finding in report.findings for peer in finding.goals if peer != BARE]
     missed = [
         f"{finding.name} ({finding.against[peer].median:.2f} of {finding.goals[peer]:g} to {peer})"
         for finding, peer in judged

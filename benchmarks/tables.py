@@ -9,6 +9,10 @@
     spark_narrow   500,000   4  ascending int64, double from 0 to 1, int32, random string
     spark_vectors   50,000   4  ascending int64, double from 0 to 1, fixed-size list of 256 floats
 
+And in old file versions: `five_2.0`, `many_2.0`, `vectors_2.0`, `five_0.1`, made as those without a number, and
+
+    sorted_0.1 2,000,000     1  the seven, in batches of 8,192 rows
+
 `scale` multiplies the rows. The content depends on nothing but the table's name and the scale. The default settings of
 both writers are used; Parquet is compressed with snappy, one file for each Lance fragment.
 """
@@ -100,12 +104,18 @@ class BenchTable:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a table is made."""
+    """How a table is made.
+
+    old_version  of its files, where that is not the newest; then there is no Parquet beside it
+    group_rows   rows of a batch, of files of version 0.1
+    """
 
     name: str
     num_rows: int
     num_fragments: int
     make_rows: MakeRows
+    old_version: str | None = None
+    group_rows: int = 1024
 
     @property
     def columns(self) -> list[str]:
@@ -138,8 +148,16 @@ class Recipe:
             for number in range(self.num_fragments):
                 rows = self.make_rows(number * fragment_rows, fragment_rows, rng)
                 mode = "append" if number else "create"
-                lance.write_dataset(rows, half_done / "table.lance", mode=mode, max_rows_per_file=fragment_rows)
-                pq.write_table(rows, half_done / "parquet" / f"{number:04d}.parquet", compression="snappy")
+                lance.write_dataset(
+                    rows,
+                    half_done / "table.lance",
+                    mode=mode,
+                    max_rows_per_file=fragment_rows,
+                    max_rows_per_group=self.group_rows,
+                    data_storage_version=self.old_version,
+                )
+                if self.old_version is None:
+                    pq.write_table(rows, half_done / "parquet" / f"{number:04d}.parquet", compression="snappy")
             half_done.chmod(0o755)
             half_done.rename(folder)
         except BaseException:
@@ -156,6 +174,11 @@ RECIPES = {
         Recipe("vectors", 500_000, 1, vectors),
         Recipe("spark_narrow", 500_000, 4, spark_narrow),
         Recipe("spark_vectors", 50_000, 4, spark_vectors),
+        Recipe("five_2.0", 5_000_000, 5, seven_columns, "2.0"),
+        Recipe("many_2.0", 1_000_000, 64, seven_columns, "2.0"),
+        Recipe("vectors_2.0", 500_000, 1, vectors, "2.0"),
+        Recipe("five_0.1", 5_000_000, 5, seven_columns, "0.1"),
+        Recipe("sorted_0.1", 2_000_000, 1, seven_columns, "0.1", 8192),
     )
 }
 

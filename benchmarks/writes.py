@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Write = Callable[[pa.Table, Path], object]
 
-FileVersionName: TypeAlias = Literal["2.1", "2.2"]
+FileVersionName: TypeAlias = Literal["0.1", "2.0", "2.1", "2.2"]
 VERSIONS: tuple[FileVersionName, ...] = ("2.1", "2.2")
 TIME_GOAL, SIZE_GOAL = 1.0, 1 / 1.01
 SIZE_ROUNDS = 3  # tables of string compression are sampled: sizes differ a little from time to time
@@ -44,14 +44,19 @@ STREAMED_BYTES = 4 << 30
 STREAMED_SHARES = {"1/16": 16, "1": 1}  # of `STREAMED_BYTES`
 
 
-def writers(version: FileVersionName, durability: Durability = "none") -> dict[str, Write]:
-    """How each contender writes a table into a folder."""
+def writers(version: FileVersionName, durability: Durability = "none", group_rows: int = 1024) -> dict[str, Write]:
+    """How each contender writes a table into a folder.
+
+    group_rows  rows of a batch of files of version 0.1
+    """
 
     def ours(rows: pa.Table, folder: Path) -> object:
-        return lance_io.write_dataset(rows, folder, data_storage_version=version, durability=durability)
+        return lance_io.write_dataset(
+            rows, folder, data_storage_version=version, durability=durability, max_rows_per_group=group_rows
+        )
 
     def theirs(rows: pa.Table, folder: Path) -> object:
-        return lance.write_dataset(rows, folder, data_storage_version=version)
+        return lance.write_dataset(rows, folder, data_storage_version=version, max_rows_per_group=group_rows)
 
     def parquet(rows: pa.Table, folder: Path, **options: Any) -> None:
         folder.mkdir()

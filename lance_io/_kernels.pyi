@@ -321,6 +321,16 @@ def inflate(buffer: Buffer, scheme: int, bytes_max: int, /) -> OwnedBuffer:
 def decode_symbols(table: Buffer, offsets: Buffer, codes: Buffer, wide: bool, /) -> tuple[OwnedBuffer, OwnedBuffer]:
     """FSST values, `(offsets, bytes)`; their offsets in `codes` (i32, or i64 if `wide`) ascend from 0 to its end."""
 
+def look_up_codes(
+    codes: Buffer, offsets: Buffer, data: Buffer, wide: bool, /
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer | None, int]:
+    """Strings that u8 codes stand for: code k is item k - 1, code 0 is null.
+
+    offsets, data  of the items (i32, or i64 if `wide`)
+
+    Returns `(offsets, bytes, validity or None, null_count)`. Raises DamagedError for codes without an item.
+    """
+
 # -- levels, dictionaries, constants ---------------------------------------------------------------------------------
 
 def decode_levels(codec: bytes, buffer: Buffer, num_values: int, /) -> OwnedBuffer:

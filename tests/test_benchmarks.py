@@ -59,6 +59,25 @@ def test_a_tiny_run_prints_stores_and_draws(cache: Path, tmp_path: Path) -> None
     assert (tmp_path / "latest.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_old_file_versions_are_groups_of_their_own(cache: Path) -> None:
+    names = ["2.0/scan/vectors/all/batches", "0.1/take/five/1", "0.1/filter/sorted/id"]
+    report, _ = run_tiny(cache, *names)
+    assert report is not None
+    assert [finding.name for finding in report.findings] == names
+    assert [set(finding.against) for finding in report.findings] == [{"pylance", "bare read"}, {"pylance"}, {"pylance"}]
+
+
+def test_a_bare_read_is_another_way_to_a_goal() -> None:
+    def reached(pylance: float, bare: float) -> list[bool | None]:
+        samples = {
+            who: measure.Samples([v], [v]) for who, v in {"lance_io": 1, "pylance": pylance, "bare read": bare}.items()
+        }
+        found = Finding.of(cases.Case("2.0/scan/five/all/table", dict, goal=1.4, bare_goal=0.75), samples)
+        return [found.reached("pylance"), found.reached("bare read")]
+
+    assert [reached(1.5, 0.1), reached(1.0, 0.8), reached(1.0, 0.7)] == [[True, None], [True, None], [False, None]]
+
+
 def test_tables_are_written_once_and_hold_what_they_promise(cache: Path) -> None:
     recipe = tables.RECIPES["five"]
     table = recipe.ready(cache, 0.0004)

@@ -84,6 +84,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(miniblock::whole::scan_pages, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::bits::gather_bits, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::bits::unpack_bits, m)?)?;
+    m.add_function(wrap_pyfunction!(v2_0::codes::look_up_codes, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::ends::decode_ends, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::groups::unpack_groups, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::inflate::inflate, m)?)?;

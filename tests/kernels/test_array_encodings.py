@@ -7,6 +7,7 @@ from typing import Any
 
 import lz4.block
 import numpy as np
+import pyarrow as pa
 import pytest
 import zstandard
 from hypothesis import given
@@ -93,6 +94,42 @@ def test_ends_are_decoded(lengths: list[int | None], wide: bool, seed: int) -> N
         assert bits.tolist() == [not null for null in nulls]
 
 
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("nulls", [[], [700], [0, 511, 512, 1999]])
+def test_ends_of_many_values_are_decoded(nulls: list[int], wide: bool) -> None:
+    """More than are looked at together, with and without nulls among them."""
+    lengths = np.random.default_rng(5).integers(0, 9, 2000)
+    ends = np.cumsum(lengths)
+    stored, adjustment = ends.astype("<u8"), int(ends[-1]) + 1
+    stored[nulls] += np.uint64(adjustment)
+    where = stored.tobytes(), i64(8 * 99), i64(100), i64(1900)
+    starts, last, offsets, validity, null_count = _kernels.decode_ends(*where, adjustment, adjustment - 1, wide)
+    assert [int(np.frombuffer(one, np.int64)[0]) for one in (starts, last)] == [ends[99], ends[-1]]
+    assert np.frombuffer(offsets, np.int64 if wide else np.int32).tolist() == [0, *np.cumsum(lengths[100:]).tolist()]
+    expected = [at - 100 for at in nulls if at >= 100]
+    assert null_count == len(expected)
+    bits = [] if validity is None else np.unpackbits(np.frombuffer(validity, np.uint8), count=1900, bitorder="little")
+    assert np.flatnonzero(np.array(bits) == 0).tolist() == expected
+    stored[1500] = stored[1499] - np.uint64(1)
+    with pytest.raises(DamagedError, match="an end of"):
+        _kernels.decode_ends(stored.tobytes(), i64(0), i64(0), i64(2000), adjustment, adjustment - 1, wide)
+
+
+@given(st.lists(st.integers(0, 4), max_size=70), st.booleans(), st.sampled_from([b"green", b"longer than sixteen"]))
+def test_codes_are_looked_up(codes: list[int], wide: bool, longest: bytes) -> None:
+    items = [b"", b"red", longest, b"blue"]
+    kind = np.int64 if wide else np.int32
+    table = np.cumsum([0, *map(len, items)]).astype(kind)
+    found = _kernels.look_up_codes(bytes(codes), table, b"".join(items), wide)
+    buffers = [None if each is None else pa.py_buffer(each) for each in (found[2], found[0], found[1])]
+    array = pa.Array.from_buffers(pa.large_binary() if wide else pa.binary(), len(codes), buffers, found[3])
+    array.validate(full=True)
+    assert array.to_pylist() == [items[code - 1] if code else None for code in codes]
+    assert found[3] == codes.count(0)
+    with pytest.raises(DamagedError, match="code 5 in a page whose dictionary has 4 items"):
+        _kernels.look_up_codes(bytes([*codes, 5]), table, b"".join(items), wide)
+
+
 @pytest.mark.parametrize("stored", [(3, 2), (5,), (1 << 63,), (2, 4, 11)])
 def test_ends_that_cannot_be(stored: tuple[int, ...]) -> None:
     data = np.array(stored, "<u8").tobytes()
@@ -148,6 +185,8 @@ def test_symbols_are_decoded() -> None:
         lambda: _kernels.decode_ends(bytes(8), i64(0), i64(1), i64(1), 5, 4, False),
         lambda: _kernels.decode_ends(bytes(8), i64(-8), i64(0), i64(1), 5, 4, False),
         lambda: _kernels.inflate(b"", 3, 5),
+        lambda: _kernels.look_up_codes(b"", b"", b"", False),
+        lambda: _kernels.look_up_codes(b"", bytes(4), b"", True),
         lambda: _kernels.decode_symbols(bytes(2312), np.zeros(1, np.int32), b"", False),
         lambda: _kernels.ArrayPage(3, b"x", 0, 8, None, 0, None, None, None),
         lambda: _kernels.ArrayPage(3, b"", -1, 8, None, 0, None, None, None),

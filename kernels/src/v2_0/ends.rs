@@ -39,6 +39,9 @@ pub fn decode_ends(
     )
 }
 
+/// Ends that are looked at together.
+const BATCH: usize = 512;
+
 /// Ends as they are stored.
 struct Stored<'a> {
     bytes: &'a [u8],
@@ -63,6 +66,17 @@ impl Stored<'_> {
         })
     }
 
+    /// Where the last of some values ends, if all of them are there and none ends where it cannot.
+    fn plain_last(&self, previous: u64, entries: &[[u8; 8]]) -> Option<u64> {
+        let (mut before, mut ascends) = (previous, true);
+        for entry in entries {
+            let end = u64::from_le_bytes(*entry);
+            ascends &= end >= before;
+            before = end;
+        }
+        (ascends && before < self.adjustment && before <= self.end_max).then_some(before)
+    }
+
     /// Whether the value is there, and where it ends.
     #[inline(always)]
     fn end(&self, stored: u64) -> (bool, u64) {
@@ -81,24 +95,40 @@ fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], count
     let (mut starts, mut ends) = (vec_with_capacity(offsets.len())?, vec_with_capacity(offsets.len())?);
     let mut made = vec_with_capacity(total + 1)?;
     made.push(O::wrap(0));
-    let mut valid: Vec<u8> = vec_with_capacity(total)?;
+    let mut valid: Vec<u8> = Vec::new(); // up to the first null there is nothing to note
     let (mut length, mut null_count) = (0u64, 0);
     for (at, (&offset, &first)) in offsets.iter().zip(firsts).enumerate() {
         let (before, entries) = stored.entries(offset, first, count(at))?;
         let mut previous = before.map_or(0, |before| stored.end(before).1);
         check(stored, 0, previous)?;
         starts.push(previous as i64);
-        for entry in entries {
-            let (is_valid, end) = stored.end(u64::from_le_bytes(*entry));
-            if end < previous || end > stored.end_max {
-                check(stored, previous, end)?;
+        for entries in entries.chunks(BATCH) {
+            if let Some(last) = stored.plain_last(previous, entries) {
+                let added = length.saturating_add(last - previous);
+                if added <= O::MAX as u64 {
+                    let shift = length.wrapping_sub(previous);
+                    let ends = entries.iter().map(|entry| u64::from_le_bytes(*entry).wrapping_add(shift));
+                    made.extend(ends.map(|end| O::wrap(end as usize)));
+                    (length, previous) = (added, last);
+                    continue;
+                }
             }
-            // Neither is more than an i64 can hold, so that many such ranges are needed to exceed 64 bits.
-            length = length.saturating_add(end - previous);
-            made.push(O::wrap(length.min(O::MAX as u64) as usize));
-            valid.push(u8::from(is_valid));
-            null_count += usize::from(!is_valid);
-            previous = end;
+            if valid.is_empty() {
+                valid = vec_with_capacity(total)?;
+            }
+            valid.resize(made.len() - 1, 1);
+            for entry in entries {
+                let (is_valid, end) = stored.end(u64::from_le_bytes(*entry));
+                if end < previous || end > stored.end_max {
+                    check(stored, previous, end)?;
+                }
+                // Neither is more than an i64 can hold, so that many such ranges are needed to exceed 64 bits.
+                length = length.saturating_add(end - previous);
+                made.push(O::wrap(length.min(O::MAX as u64) as usize));
+                valid.push(u8::from(is_valid));
+                null_count += usize::from(!is_valid);
+                previous = end;
+            }
         }
         ends.push(previous as i64);
     }
@@ -106,6 +136,7 @@ fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], count
         let text = format!("{length} bytes or items wanted exceed what {}-bit offsets can address", O::BYTES * 8);
         return Err(Damaged(text).into());
     }
+    valid.resize(if null_count > 0 { total } else { 0 }, 1);
     let validity = if null_count > 0 { Some(pack(&valid)?.into()) } else { None };
     let made = match O::into_offsets(made) {
         Offsets::Narrow(made) => made.into(),
@@ -123,7 +154,7 @@ fn check(stored: &Stored<'_>, previous: u64, end: u64) -> Checked<()> {
 }
 
 /// Bytes of 0 and 1 as bits.
-fn pack(flags: &[u8]) -> Checked<Vec<u8>> {
+pub fn pack(flags: &[u8]) -> Checked<Vec<u8>> {
     let mut bits = vec_with_capacity(flags.len().div_ceil(8))?;
     let (eights, rest) = flags.as_chunks::<8>();
     bits.extend(

@@ -1,6 +1,7 @@
 //! Array encodings of file version 2.0 (spec: encodings 2.0, 5): ranges of a page's buffers to Arrow buffers.
 
 pub mod bits;
+pub mod codes;
 pub mod ends;
 pub mod groups;
 pub mod inflate;

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 ENCODING_TYPE: Final = "lance.encodings.ArrayEncoding"
 SHARED_MESSAGE_BYTES_MAX: Final = 256  # most pages of a table have one of few messages; those with symbols are larger
 SHARED_MESSAGES_MAX: Final = 1024
+BORDERS_PER_PIECE: Final = 64  # places where a page may be cut: looking at each of its values takes longer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -257,7 +258,11 @@ def cut_by_ends(
     index = ends_known(known)
     if not isinstance(index, EndsIndex):
         index = yield from ends.read_all()
-    borders = ends.borders(index, start, end)
     bytes_per_end = num_bytes / max(1, ends.end_max)  # of the items or bytes, those of the ends counted in
-    offsets = (borders * bytes_per_end).astype(np.int64)
-    return cut_evenly(index, np.arange(start, end + 1, dtype=np.int64), offsets, piece_bytes)
+    num_borders = BORDERS_PER_PIECE * max(1, num_bytes // max(1, piece_bytes))
+    slots = even_borders(start, end, min(num_borders, max(1, end - start)))
+    offsets = (ends.borders(index, slots) * bytes_per_end).astype(np.int64)
+    if (np.diff(offsets) > piece_bytes).any():  # a few values have most of the bytes
+        slots = np.arange(start, end + 1, dtype=np.int64)
+        offsets = (ends.borders(index, slots) * bytes_per_end).astype(np.int64)
+    return cut_evenly(index, slots, offsets, piece_bytes)

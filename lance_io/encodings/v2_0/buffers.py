@@ -92,10 +92,10 @@ class StoredBuffer:
             raise FormatError(f"a compressed buffer holds {data.nbytes} bytes; its values take {self.plain_bytes}")
         return Fetched(data, starts)
 
-    def fetch_all(self, *, purpose: Purpose = "data") -> Steps[memoryview]:
+    def fetch_all(self, *, purpose: Purpose = "data", keep: bool = True) -> Steps[memoryview]:
         """All of its `plain_bytes`. One round."""
         start, end = np.zeros(1, dtype=np.int64), np.array([self.plain_bytes], dtype=np.int64)
-        fetched = yield from self.fetch(start, end, purpose=purpose, keep=purpose == "data")
+        fetched = yield from self.fetch(start, end, purpose=purpose, keep=keep)
         return fetched.piece(0, self.plain_bytes)
 
     def __str__(self) -> str:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from lance_io import _kernels
 from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_0.buffers import Runs
 from lance_io.errors import FormatError
+from lance_io.levels.chunks import OFFSET_BYTES
 from lance_io.limits import MIB
 from lance_io.records import dataclass
 
@@ -36,6 +38,16 @@ class ItemsIndex:
     def nbytes(self) -> int:
         """Memory held, in bytes."""
         return int(self.items.nbytes) + 256
+
+
+def _look_up_strings(codes: Any, items: pa.Array) -> pa.Array:
+    """The strings that codes stand for, of which 0 is null: one kernel call."""
+    width = OFFSET_BYTES[items.type.id]
+    _, offsets, data = items.buffers()
+    table = memoryview(offsets)[items.offset * width : (items.offset + len(items) + 1) * width] if len(items) else None
+    found = _kernels.look_up_codes(codes, bytes(width) if table is None else table, data or b"", width == 8)
+    buffers = [None if each is None else pa.py_buffer(each) for each in (found[2], found[0], found[1])]
+    return pa.Array.from_buffers(items.type, len(codes), buffers, found[3])
 
 
 def _index(items: pa.Array) -> ItemsIndex:
@@ -100,6 +112,8 @@ class DictionaryValues:
         return self._strings(numbers, is_null, items)
 
     def _strings(self, numbers: Any, is_null: Any, items: pa.Array) -> pa.Array:
+        if is_null is None and not items.null_count and numbers.dtype == np.uint8 and items.type.id in OFFSET_BYTES:
+            return _look_up_strings(numbers, items)
         if len(numbers) and int(numbers.max()) > len(items):
             raise FormatError(f"code {int(numbers.max())} in a page whose dictionary has {len(items)} items")
         nulls = numbers == 0 if is_null is None else (numbers == 0) | is_null

@@ -35,7 +35,7 @@ WIDE_TYPES: Final = (pa.large_string(), pa.large_binary())
 class EndsIndex:
     """All ends of a page as they lie in the file."""
 
-    data: bytes
+    data: Any
 
     @property
     def nbytes(self) -> int:
@@ -92,8 +92,8 @@ class Ends:
 
     def read_all(self) -> Steps[EndsIndex]:
         """All of them, however many: one round."""
-        data = yield from self.buffer.fetch_all(purpose="index")
-        return EndsIndex(bytes(data))
+        data = yield from self.buffer.fetch_all(purpose="index", keep=not self.is_kept)
+        return EndsIndex(bytes(data) if self.is_kept else data)  # many are held by the pieces of one scan, uncopied
 
     def read(self, runs: Runs, index: Any) -> Steps[Spans]:
         """Where some values lie: one round, none with an index."""
@@ -115,16 +115,19 @@ class Ends:
         """From all of them."""
         return self.decode(Fetched(data, np.zeros(1, dtype=np.int64)), Runs.all(self.num_values))
 
-    def borders(self, index: EndsIndex, start: int, end: int) -> IntArray:
-        """Where the values `start` to `end` begin, and the last one ends: i64[n + 1], never descending.
+    def borders(self, index: EndsIndex, slots: IntArray) -> IntArray:
+        """Where some values begin, i64[n], never descending; the number of all of them stands for the end of the last.
+
+        slots  i64[n], ascending
 
         Ends that contradict the format are bent to fit: they are refused where rows are read.
         """
-        stored = np.frombuffer(index.data, dtype=np.uint64)[max(start - 1, 0) : end]
+        stored = np.frombuffer(index.data, dtype=np.uint64)[np.maximum(slots - 1, 0)]
         adjustment = np.uint64(self.adjustment)
         ends = np.minimum(np.where(stored < adjustment, stored, stored - adjustment), np.uint64(self.end_max))
+        ends[slots == 0] = 0
         found: IntArray = np.maximum.accumulate(ends.astype(np.int64))
-        return found if start else np.concatenate((np.zeros(1, dtype=np.int64), found))
+        return found
 
 
 class Variable:
