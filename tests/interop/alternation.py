@@ -453,9 +453,15 @@ class Alternation(RuleBasedStateMachine):
         table = self.open(lance)
         low = self.next_key // 3
         text = f"key >= {low} and key < {low + 40}"
-        found = table.to_table(["key"], filter=text)["key"].to_pylist()
-        assert found == table.to_table(["key"], filter=text, use_scalar_index=False)["key"].to_pylist()
-        assert found == self.open(lance_io).to_table(["key"], filter=text)["key"].to_pylist()
+        by_index, by_scan, ours = (
+            one.to_table(["key"], filter=text, **options)["key"].to_pylist()
+            for one, options in ((table, {}), (table, {"use_scalar_index": False}), (self.open(lance_io), {}))
+        )
+        assert ours == by_scan
+        if self.current.file_version == "0.1":  # where pylance gives rows first that the index does not know
+            by_index.sort()
+            ours.sort()
+        assert by_index == ours
         assert [one.field_names for one in table.describe_indices()] == [["key"]]
         stats = table.stats.index_stats("key_idx")
         assert stats["num_indexed_rows"] + stats["num_unindexed_rows"] == len(self.current.rows)
