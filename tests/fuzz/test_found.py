@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lance
 import numpy as np
@@ -202,7 +202,7 @@ def test_strings_of_2_0_take_no_more_bytes_than_an_offset_can_name(
 ) -> None:
     texts = pa.array([f"number {i}, and so on" for i in range(900)])
 
-    def change(layout: pb.PageLayout) -> None:
+    def change(layout: Any) -> None:
         layout.binary.null_adjustment = adjustment
 
     path = damaged(tmp_path, texts, change, {"lance-encoding:compression": compression}, "2.0")
