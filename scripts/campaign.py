@@ -88,7 +88,15 @@ CAMPAIGNS: Final = (
         "Data files, manifests and deletion files, of ours and of pylance's, with bytes changed at random places "
         "or where the format has lengths, offsets and counts. Each must be read as data or refused with a named "
         "error, in bounded time and memory.",
-        (Part(("tests/fuzz/test_campaign.py", "-k", "random"), "LANCE_IO_FUZZ_CASES", 10_000, "{size} files", 1),),
+        (
+            Part(
+                ("tests/fuzz/test_campaign.py", "-k", "random"),
+                "LANCE_IO_FUZZ_CASES",
+                10_000,
+                "{size} files, and as many of versions 2.0 and 0.1 alone",
+                1,
+            ),
+        ),
     ),
     Campaign(
         "cuts",

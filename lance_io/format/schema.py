@@ -58,6 +58,7 @@ class Field:
     clustering_key_position  its place in the declared clustering key, None for no part (see `keys.py` for both)
     dictionary    values of a dictionary field of file version 0.1, which all of its rows share, as Arrow's IPC stream;
                   None for others
+    is_apart      True for a struct that is marked as packed in a table of file version 0.1, which packs none
     """
 
     id: int
@@ -69,6 +70,7 @@ class Field:
     primary_key_position: int | None = None
     clustering_key_position: int | None = None
     dictionary: bytes | None = field(default=None, repr=False)
+    is_apart: bool = field(default=False, repr=False)
 
     @property
     def extension_name(self) -> str | None:
@@ -79,7 +81,7 @@ class Field:
     @property
     def is_packed(self) -> bool:
         """True for a struct whose members are stored together in one column."""
-        return self.logical_type == "struct" and self.is_marked_packed
+        return self.logical_type == "struct" and self.is_marked_packed and not self.is_apart
 
     @property
     def is_marked_packed(self) -> bool:
@@ -259,6 +261,12 @@ class Schema:
     def __reduce__(self) -> tuple[Any, ...]:
         return Schema, (self.fields, self.metadata)
 
+    def without_packing(self) -> Schema:
+        """This schema as files of version 0.1 have it, which pack no structs; itself where none is marked as packed."""
+        if not any(each.is_packed for each in self.walk()):
+            return self
+        return Schema(tuple(_set_apart(each) for each in self.fields), self.metadata)
+
     @cached_property
     def has_blobs(self) -> bool:
         """Whether a field, however deep, is a blob column."""
@@ -390,6 +398,11 @@ def first_member(dtype: pa.DataType, name: str) -> int:
 
 
 _Chosen: TypeAlias = "dict[str, _Chosen]"  # names of members, in the order wanted, and what is wanted of each
+
+
+def _set_apart(node: Field) -> Field:
+    is_apart = node.is_apart or node.is_packed
+    return replace(node, children=tuple(_set_apart(child) for child in node.children), is_apart=is_apart)
 
 
 def _choose_members(node: Field, chosen: _Chosen) -> None:

@@ -124,8 +124,6 @@ def _check_batched(field: Field, below: str) -> None:
         raise UnsupportedError(
             f"{name}: files of version {V0_1.name} hold no {'blobs' if field.holds_blobs else 'maps'}"
         )
-    if field.is_packed:
-        raise UnsupportedError(f"{name}: files of version {V0_1.name} hold no packed structs")
     if logical == "struct" and not field.children:
         raise UnsupportedError(f"{name}: empty page table, as a struct without members has no page")
     if logical.endswith("fixed_size_binary:0") or ":fixed_size_binary:0:" in logical:

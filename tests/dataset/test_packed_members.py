@@ -251,3 +251,31 @@ def test_a_member_that_no_file_has(tmp_path: Path) -> None:
         FormatError, match=r'\.lance: column 1 \("c"\): struct<x: int32 .* in the file, struct<x: int64'
     ):
         lance_io.dataset(str(path)).to_table()
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_a_mark_of_false_packs_nothing(tmp_path: Path, version: str) -> None:
+    """In 2.0 pylance packs and cannot read it: that is refused, and not read as nulls."""
+    kind = pa.struct([("a", pa.int32()), ("b", pa.float64())])
+    marked = pa.field("p", kind, metadata={"lance-encoding:packed": "false"})
+    columns = [pa.array([{"a": i, "b": i / 2} for i in range(9)], kind), pa.array(range(9))]
+    rows = pa.table(columns, schema=pa.schema([marked, pa.field("i", pa.int64())]))
+    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    lance_io.write_dataset(rows, ours, data_storage_version=version)
+    lance.write_dataset(rows, theirs, data_storage_version=version)
+    for library in (lance, lance_io):
+        assert library.dataset(ours).to_table() == rows
+        assert library.dataset(ours).take([3, 5]) == rows.take([3, 5])
+    table = lance_io.dataset(theirs)
+    if version == "2.0":
+        with pytest.raises(FormatError, match="2 columns in a file whose schema has 4"):
+            table.to_table(columns=["i"])
+    reads = (lambda one: one.to_table(), lambda one: one.take([3]), lambda one: one.to_table(columns=["p.b"]))
+    for read in reads:
+        if version != "2.0":
+            assert read(table) == read(lance.dataset(theirs))
+            continue
+        with pytest.raises(FormatError, match="'p' is packed in the file"):
+            read(table)
+        with pytest.raises((OSError, pa.ArrowInvalid), match="different sizes|expected 0 got"):
+            read(lance.dataset(theirs))

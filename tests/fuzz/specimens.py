@@ -6,16 +6,21 @@ files/ours-NAME.lance     the same by our writer, which lays out what readers ne
 tables/NAME.lance         deletions of both kinds, stable and spilled row ids, several data files per fragment, blobs
 tables/ours-NAME.lance    the same by our writer
 base/                     files of tables with base paths, which are never damaged
+
+`make_old_specimens` makes those of file versions 2.0 and 0.1 alone, by both writers. A data file of 0.1 is read as a
+part of its table: `files/batched-NAME.lance` is a table of which only data files are damaged.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
 
 import lance_io
+from tests.dataset.v0_1.batched_cases import CASES as BATCHED
 from tests.encodings.cases import Case, all_cases, random_rows
 from tests.encodings.harness import write
 from tests.encodings.v2_0.handmade_cases import MADE
@@ -77,13 +82,26 @@ def make_specimens(folder: Path, *, all_of_them: bool = False) -> None:
         _based(folder / "tables" / f"based-{version}.lance", folder / "base" / version, version)
 
 
-def _arrays(folder: Path, all_of_them: bool) -> None:
-    """Files of version 2.0: what pylance writes, and what nobody does."""
+def make_old_specimens(folder: Path, *, all_of_them: bool = False) -> None:
+    """Write those of versions 2.0 and 0.1 below `folder`."""
+    (folder / "files").mkdir(parents=True)
+    (folder / "tables").mkdir()
+    _arrays(folder / "files", all_of_them, ours=True)
+    _batched_cases(folder / "files", all_of_them)
+    for library, prefix in ((lance, ""), (lance_io, "ours-")):
+        _tables(folder / "tables", "2.0", library, prefix)
+        _batched(folder / "tables" / f"{prefix}batched.lance", library)
+
+
+def _arrays(folder: Path, all_of_them: bool, *, ours: bool = False) -> None:
+    """Files of version 2.0: what pylance writes, what we do, and what nobody does."""
     cases = [case for case in written_cases() if all_of_them or case.name in FEW_ARRAYS]
     for number, case in enumerate(cases):
         table = case.table()
         if table.nbytes < FILE_BYTES_MAX and table.num_columns:
             write(folder / f"array-{number}.lance", table.slice(0, 1500), "2.0", tiny_pages=number % 2 == 0)
+            if ours:
+                write_ours(folder / f"ours-{number}.lance", table.slice(0, 1500), "2.0", tiny_pages=number % 2 == 1)
     write(folder / "array-wide.lance", _without_null_structs(), "2.0", tiny_pages=True)
     for number, made in enumerate(MADE if all_of_them else MADE[::4]):
         made.write(folder / f"made-{number}.lance")
@@ -167,6 +185,16 @@ def _batched(path: Path, library: ModuleType) -> None:
     options = {"max_rows_per_group": 16, "max_rows_per_file": 80}
     library.write_dataset(rows, str(path), data_storage_version="legacy", **options)
     library.dataset(str(path)).delete("i in (3, 4, 100)")
+
+
+def _batched_cases(folder: Path, all_of_them: bool) -> None:
+    """Tables of version 0.1 with columns of every type that its files hold, a few batches in each file."""
+    for number, (rows, rows_per_batch) in enumerate(list(BATCHED.values())[:: 1 if all_of_them else 3]):
+        options = {"max_rows_per_group": rows_per_batch, "max_rows_per_file": 400, "data_storage_version": "legacy"}
+        lance.write_dataset(rows, str(folder / f"batched-{number}.lance"), **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # nulls are lost, as they are by pylance
+            lance_io.write_dataset(rows, str(folder / f"batched-ours-{number}.lance"), **options)
 
 
 def _spilled(path: Path, version: str) -> None:

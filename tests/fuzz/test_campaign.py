@@ -21,12 +21,14 @@ from lance_io.errors import FormatError, NotFound, UnsupportedError
 from lance_io.file import LanceFileReader
 from tests.fuzz.campaign import ROOT, report_text, run_cases, run_parts
 from tests.fuzz.damage import Damaged
-from tests.fuzz.reading import read_file
-from tests.fuzz.specimens import make_specimens
+from tests.fuzz.reading import read_file, read_table
+from tests.fuzz.specimens import make_old_specimens, make_specimens
 from tests.fuzz.worker import read_damaged
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pyarrow as pa
 
 CASES = int(os.environ.get("LANCE_IO_FUZZ_CASES", "300"))
 SEED = int(os.environ.get("LANCE_IO_SEED", "1"))
@@ -40,7 +42,16 @@ def specimens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_random_damage_is_data_or_a_named_error(specimens: Path) -> None:
+@pytest.fixture(scope="module")
+def old_specimens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("specimens") / "old"
+    make_old_specimens(folder, all_of_them=CASES > 1000)
+    return folder
+
+
+@pytest.mark.parametrize("which", ["specimens", "old_specimens"])
+def test_random_damage_is_data_or_a_named_error(which: str, request: pytest.FixtureRequest) -> None:
+    specimens = request.getfixturevalue(which)
     reports = (run_parts if CASES > 1000 else run_cases)(specimens, SEED, 0, CASES)
     text = report_text(reports, SEED)
     print(text)
@@ -69,11 +80,15 @@ def test_a_cut_data_file_is_refused_at_every_length(specimens: Path, tmp_path: P
 
 @pytest.mark.parametrize(
     "table",
-    ["few-2.1", "few-2.0", "many-2.2", "stable-2.2", "ours-few-2.2", "ours-many-2.1", "batched", "ours-batched"],
-)
+    ["few-2.1", "many-2.2", "stable-2.2", "ours-few-2.2", "ours-many-2.1", "old/few-2.0", "old/ours-few-2.0",
+     "old/ours-stable-2.0", "old/batched", "old/ours-batched"],
+)  # fmt: skip
 @pytest.mark.parametrize("part", ["_versions/*.manifest", "_deletions/*", "data/*"])
-def test_cut_files_of_a_table_never_give_other_rows(specimens: Path, tmp_path: Path, table: str, part: str) -> None:
-    whole = specimens / "tables" / f"{table}.lance"
+def test_cut_files_of_a_table_never_give_other_rows(
+    specimens: Path, old_specimens: Path, tmp_path: Path, table: str, part: str
+) -> None:
+    folder = old_specimens if table.startswith("old/") else specimens
+    whole = folder / "tables" / f"{table.removeprefix('old/')}.lance"
     expected = lance_io.dataset(str(whole)).to_table()
     victim = sorted(whole.glob(part))[0]
     data = victim.read_bytes()
@@ -91,9 +106,35 @@ def test_cut_files_of_a_table_never_give_other_rows(specimens: Path, tmp_path: P
         assert found.equals(expected), f"{victim.name} cut to {length} of {len(data)} bytes"
 
 
-def test_undamaged_specimens_read_without_a_finding(specimens: Path) -> None:
-    for path in sorted((specimens / "files").iterdir())[:: 1 if CASES > 1000 else 6]:
-        verdict = read_file(str(path), random.Random(3))
+def test_cut_data_files_of_old_versions_never_give_other_rows(old_specimens: Path, tmp_path: Path) -> None:
+    """Of every type, by both writers; at full size at some three hundred lengths, every one of small files."""
+    for whole in sorted((old_specimens / "files").iterdir())[:: 1 if CASES > 1000 else 9]:
+        victim = whole if whole.is_file() else sorted(whole.glob("data/*"))[0]
+        copy, data = tmp_path / whole.name, victim.read_bytes()
+        expected = read_whole(whole)
+        if whole.is_dir():
+            shutil.copytree(whole, copy)
+        target = copy / victim.relative_to(whole)
+        ends = {*range(60), *range(max(0, len(data) - 120), len(data))}
+        lengths = sorted(ends | set(random.Random(len(data)).sample(range(len(data)), min(len(data), 120))))
+        for length in lengths if CASES > 1000 else lengths[::15]:
+            target.write_bytes(data[:length])
+            try:
+                found = read_whole(copy)
+            except (FormatError, UnsupportedError):
+                continue
+            assert found.equals(expected), f"{whole.name} cut to {length} of {len(data)} bytes"
+
+
+def read_whole(path: Path) -> pa.Table:
+    """All rows of a data file or of a table."""
+    return LanceFileReader(path).read_all().to_table() if path.is_file() else lance_io.dataset(str(path)).to_table()
+
+
+def test_undamaged_specimens_read_without_a_finding(specimens: Path, old_specimens: Path) -> None:
+    paths = [path for folder in (specimens, old_specimens) for path in sorted((folder / "files").iterdir())]
+    for path in paths[:: 1 if CASES > 1000 else 6]:
+        verdict = (read_file if path.is_file() else read_table)(str(path), random.Random(3))
         assert not verdict.findings and not verdict.errors, path
         assert verdict.read
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lance
 import numpy as np
@@ -193,6 +193,20 @@ def test_symbol_tables_are_looked_at_before_they_are_used(tmp_path: Path, at: in
         fsst.symbol_table = bytes(table)
 
     assert_refused(damaged(tmp_path, texts, change), f"FSST symbol.*{match}" if at > 0 else match)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])
+@pytest.mark.parametrize("adjustment", [(1 << 64) - 1, 1 << 63, (1 << 63) + 1])
+def test_strings_of_2_0_take_no_more_bytes_than_an_offset_can_name(
+    tmp_path: Path, compression: str, adjustment: int
+) -> None:
+    texts = pa.array([f"number {i}, and so on" for i in range(900)])
+
+    def change(layout: Any) -> None:
+        layout.binary.null_adjustment = adjustment
+
+    path = damaged(tmp_path, texts, change, {"lance-encoding:compression": compression}, "2.0")
+    assert_refused(path, "values take")
 
 
 def test_a_dictionary_fills_its_buffer(tmp_path: Path) -> None:

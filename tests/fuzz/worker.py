@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import lance_io.encodings.v2_1.fullzip
+import lance_io.file.file_requests
 import lance_io.file.open.open_file
 import lance_io.store.url
 from lance_io import limits
+from lance_io.io.spares import SPARES_BYTES, spares
 from lance_io.store.api import LOCAL
 from tests.fuzz.damage import Damaged, blind, damage_data_file, damage_manifest
 from tests.fuzz.reading import Verdict, read_file, read_table
@@ -48,7 +50,7 @@ class Specimens:
         """(file or table, the file to damage)."""
         if dice.random() < 0.65:
             path = dice.choice(self.files)
-            return path, path
+            return path, path if path.is_file() else dice.choice(sorted(path.glob("data/*")))
         table = dice.choice(self.tables)
         manifests = sorted((table / "_versions").glob("*.manifest"))[:1]  # newest first by name
         deletions = sorted(table.glob("_deletions/*"))
@@ -155,7 +157,9 @@ def _status_bytes(name: str) -> int:
 
 
 def warm_up(specimens: Specimens) -> None:
-    """Load modules and start threads, whose memory is not a case's."""
+    """Load modules, start threads and make the buffers that reads share, whose memory is not a case's."""
+    lance_io.file.file_requests._scratch.of(lance_io.file.file_requests.SCRATCH_BYTES_MAX)
+    spares().of(SPARES_BYTES)
     whole = Damaged(specimens.files[0].read_bytes(), "nothing")
     for seed in range(40):
         plan_small(small=seed % 2 == 1)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from tests.interop.alternation import Alternation, run
+import pytest
+
+from tests.interop.alternation import FILE_VERSIONS, Alternation, run
 
 
-def test_both_libraries_change_a_table_in_turn() -> None:
-    run(Alternation, steps=15, examples=5)
+@pytest.mark.parametrize("version", FILE_VERSIONS)
+def test_both_libraries_change_a_table_in_turn(version: str) -> None:
+    class OfVersion(Alternation):
+        file_versions = (version,)
+
+    run(OfVersion, steps=15, examples=2)

@@ -23,7 +23,7 @@ from lance_io.dataset.version.describe import stored_fragment
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 from lance_io.dataset.write.schema_fit import fit_schema
 from lance_io.errors import AlreadyExists, CommitConflictError, NotFound, SchemaError
-from lance_io.file.write.writers import version_for_files
+from lance_io.file.write.writers import version_for_tables
 from lance_io.table.transaction.apply import ConfigMark, Creation
 from lance_io.table.transaction.conflicts import check_conflict
 from lance_io.table.transaction.operations import Append, Merge, Overwrite
@@ -156,7 +156,7 @@ class _Change:
                 retryable=True,
             )
         given = self.options.data_storage_version
-        creation = Creation(None if given is None else version_for_files(given))
+        creation = Creation(None if given is None else version_for_tables(given))
         operation = Overwrite(self.fragments, self.job.schema)
         return (yield from self._publish(base, self._transaction(self.job.read_version, operation), creation))
 

@@ -148,6 +148,7 @@ class TaskFiles(NewFiles):
             yield from self._put(piece)
         if self._file is not None:
             yield from self._finish()
+        self._warn_of_lost_nulls()
 
     def _small(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Slices that are small beside a file."""

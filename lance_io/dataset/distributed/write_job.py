@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from lance_io.dataset.distributed.job_history import find_job, newest_manifest
 from lance_io.dataset.run_plan import run_sync
-from lance_io.dataset.write.schema_fit import check_version, schema_of
+from lance_io.dataset.write.schema_fit import check_mixture, check_version, schema_of
 from lance_io.dataset.write.write_rows import WriteTarget
 from lance_io.errors import NotFound, SchemaError
-from lance_io.file.write.writers import version_for_files
+from lance_io.file.write.writers import version_for_tables
 from lance_io.format.schema_arrow import schema_from_arrow
-from lance_io.format.version import V2_2
+from lance_io.format.version import V0_1, V2_2
 from lance_io.table.transaction.field_ids import first_free_id
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ class WriteJob:
         data_storage_version  of the files; None takes the table's
         job_id, job_id_search  the caller's idempotence key, and how many of the newest versions are searched for it
 
-        Raises what `schema` raises, `SchemaError` for data without a column of it, `NotFound` for a table that is to be
+        Raises what `schema` raises, `SchemaError` for data without a column of it and for columns that tasks cannot
+        write in files of version 0.1, `OperationError` for these beside others, `NotFound` for a table that is to be
         there.
         """
         target, uuid = write_target(place), uuid4()
@@ -103,8 +104,12 @@ class WriteJob:
             raise SchemaError("the data has no column to be written")
         version = V2_2 if base is None else base.data_version
         if data_storage_version is not None:
-            version = version_for_files(data_storage_version)
+            version = version_for_tables(data_storage_version)
+        if base is not None and not overwrite:
+            check_mixture(version, base.data_version)
         check_version(stored, version)
+        if version == V0_1:
+            _check_columns_of_batches(stored, written, base if base is not None and not overwrite else None)
         known = job_id is not None and base is not None
         done = run_writes(target, find_job(target, job_id or "", job_id_search)) if known else None
         return cls(
@@ -166,6 +171,25 @@ def write_target(place: TablePlace) -> WriteTarget:
 def run_writes(target: WriteTarget, plan: Plan[T]) -> T:
     """Run a plan that writes, and wait for it: in this thread where that is possible, else on the engine."""
     return run_sync(plan, answers_sync=target.answers_sync)
+
+
+def _check_columns_of_batches(stored: Schema, written: tuple[str, ...], base: Manifest | None) -> None:
+    """Raise `SchemaError` for what needs more than files of 0.1 that tasks write by themselves.
+
+    base  version to which rows are appended, None for other writes
+    """
+    for field in stored.fields:
+        if field.name not in written or (base is not None and field.name not in base.schema.names):
+            raise SchemaError(
+                f"column {field.name!r}: no column of a table of file version {V0_1.name} can be absent from some "
+                f"of its files. Write rows with all columns, or into a table of another data_storage_version"
+            )
+    for field in stored.walk():
+        if field.logical_type.startswith("dict:"):
+            raise SchemaError(
+                f"v1 dictionary field '{field.name}' is missing dictionary metadata: its values are one list for all "
+                f"files, which tasks that know nothing of each other do not have. Append with write_dataset"
+            )
 
 
 # -- schemas ---------------------------------------------------------------------------------------------------------

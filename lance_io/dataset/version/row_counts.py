@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lance_io.dataset.version.object_keys import file_refs
+from lance_io.errors import NotFound
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.open_file import open_cached
 from lance_io.plans.plan import Together
@@ -26,15 +27,21 @@ if TYPE_CHECKING:
 def with_row_counts(state: DatasetState) -> Plan[DatasetState]:
     """The same version, all of whose fragments say how many rows they have: data files are opened for that, if need be.
 
-    Raises what opening a data file does.
+    Where a data file is not there, the version can be looked at, and whoever needs its rows is told (`missing_file`).
+    Raises what opening a data file does otherwise.
     """
+    if state.missing_file is not None:  # of another version
+        state = replace(state, missing_file=None)
     manifest = state.manifest
     unknown = [place for place, rows in enumerate(manifest.fragments.physical_rows) if not rows]
     unknown = [place for place in unknown if manifest.message.fragments[place].files]
     if not unknown:
         return state
     refs = [file_refs(state.places, place)[0] for place in unknown]
-    counts: list[int] = yield Together([_count(state.context, ref) for ref in refs])
+    try:
+        counts: list[int] = yield Together([_count(state.context, ref) for ref in refs])
+    except NotFound as error:
+        return replace(state, missing_file=error)
     message = table_pb2.Manifest()
     message.CopyFrom(manifest.message)
     for place, num_rows in zip(unknown, counts, strict=True):

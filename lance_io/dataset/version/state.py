@@ -16,7 +16,7 @@ import numpy as np
 
 from lance_io.dataset.version.column_lists import fields_along, prune
 from lance_io.dataset.version.object_keys import Places, Sources, branch_location
-from lance_io.errors import BindError, FormatError, UnsupportedError, UsageError
+from lance_io.errors import BindError, FormatError, NotFound, UnsupportedError, UsageError
 from lance_io.file.open.file_source import ReadContext
 from lance_io.format.version import V0_1, version_of_pair
 from lance_io.proto import table_pb2
@@ -74,6 +74,7 @@ class DatasetState:
     base_store_params     storage options of base paths, by their URI, as given
     commit_lock           the user's lock for commits, or None
     schedulers            those of the reads that end when an `AsyncDataset` is closed, or None
+    missing_file          the data file that would say how many rows a fragment has, if one is not there
     """
 
     location: Location
@@ -87,6 +88,7 @@ class DatasetState:
     base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     commit_lock: Any = None
     schedulers: OpenSchedulers | None = field(default=None, repr=False)
+    missing_file: NotFound | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.root.store.scheme == "memory" and self.root.uri.startswith("memory:"):
@@ -283,11 +285,17 @@ class DatasetState:
         at = np.minimum(np.searchsorted(ids, fragment_ids), len(ids) - 1)
         return np.where(ids[at] == fragment_ids, order[at], -1)
 
+    def check_files(self) -> None:
+        """Raise `NotFound` where a data file that would say how many rows there are is not there."""
+        if self.missing_file is not None:
+            raise NotFound(self.missing_file.message, path=self.missing_file.path)
+
     @cached_property
     def physical_rows(self) -> IntArray:
         """Rows of every fragment by place, deleted ones included."""
         rows = np.array(self.manifest.fragments.physical_rows, dtype=np.int64)
         if not rows.all():
+            self.check_files()
             fragment_id = self.fragment_ids[int(np.argmin(rows))]
             raise UnsupportedError(
                 f"fragment {fragment_id} does not say how many rows it has (a table of file version "

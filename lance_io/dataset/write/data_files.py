@@ -158,11 +158,14 @@ class NewFiles:
         """Complete the last file, when all rows are written."""
         if self._file is not None:
             yield from self._finish()
+        self._warn_of_lost_nulls()
+
+    def _warn_of_lost_nulls(self) -> None:
         if self._batches is not None and self._batches.lost:
             text = (
                 f"files of version 0.1 hold no nulls but of strings; those of {', '.join(self._batches.lost)} are lost"
             )
-            warnings.warn(f"{text} (allow_null_loss=False refuses them)", UserWarning, stacklevel=2)
+            warnings.warn(f"{text} (allow_null_loss=False refuses them)", UserWarning, stacklevel=3)
 
     @property
     def schema(self) -> Schema:

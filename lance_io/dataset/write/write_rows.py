@@ -220,7 +220,9 @@ def _add(
     """Append to a version that is known, or overwrite one of which at least the listing is."""
     if base is not None:
         if 0 in base.fragments.physical_rows:  # of an old release: from here on manifests say it
-            base = (yield from with_row_counts(target.opened(base))).manifest
+            counted = yield from with_row_counts(target.opened(base))
+            counted.check_files()
+            base = counted.manifest
         version, read_version = options.version or base.data_version, base.version
     else:
         assert options.version is not None and listing is not None

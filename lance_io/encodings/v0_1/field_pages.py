@@ -128,7 +128,7 @@ def page_kind(node: PathNode) -> tuple[PageKind, int]:
     field, dtype = node.field, node.arrow_type
     if node.kind is NodeKind.LIST:
         return "list", 64 if pa.types.is_large_list(dtype) else 32
-    if node.kind is not NodeKind.LEAF or field.is_packed or field.holds_blobs:
+    if node.kind is not NodeKind.LEAF or field.holds_blobs:
         raise UnsupportedError(f"field {field.name!r}: files of version 0.1 have no {field.logical_type}")
     if dtype.id in OFFSET_BYTES:
         return "binary", 8 * POSITION_BYTES

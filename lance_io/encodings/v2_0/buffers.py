@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io.errors import FormatError, UnsupportedError
+from lance_io.format.wire import I64_MAX
 from lance_io.proto import encodings_pb2 as pb
 from lance_io.records import dataclass
 from lance_io.spans import Fetched, Ranges
@@ -140,7 +141,7 @@ class PageBuffers:
             raise FormatError(f"buffer {buffer.buffer_index} of a {owner} that has {len(places)}")
         offset, size = places[buffer.buffer_index]
         scheme = 0 if compression is None else _scheme(compression.scheme)
-        if not scheme and size < plain_bytes:
+        if plain_bytes > (I64_MAX if scheme else size):
             raise FormatError(f"a buffer of {size} bytes; its values take {plain_bytes}")
         return StoredBuffer(offset, size, scheme, plain_bytes)
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lance_io.errors import FormatError
+from lance_io.format.schema import PACKED_KEYS
 from lance_io.levels.assemble import merge
 from lance_io.levels.path import leaf_paths
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -102,6 +104,8 @@ class Projection:
         if known is not None:
             return known
         here = [leaf for leaf in self.leaves if leaf in ref.columns]
+        if len(here) < len(self.leaves):
+            self._check_packing(ref)
         paths, types = [self.leaves[leaf] for leaf in here], [self._types[leaf] for leaf in here]
         columns, places = [ref.columns[leaf] for leaf in here], {leaf: at for at, leaf in enumerate(here)}
         found = LeafColumns(here, columns, paths, types, len(here) == len(self.leaves), places)
@@ -109,6 +113,23 @@ class Projection:
             self._leaf_columns_of.clear()
         self._leaf_columns_of[ref.field_ids, ref.column_indices] = found
         return found
+
+    def _check_packing(self, ref: FileRef) -> None:
+        """Raise `FormatError` for a struct whose members are packed in the file and columns of their own in the schema.
+
+        For a mark of "false" pylance writes such files of version 2.0, which it cannot read; as members that the file
+        does not name they would be null.
+        """
+        for path in self.leaves.values():
+            for node in path.nodes:
+                field = node.field
+                is_marked = any(key in field.metadata for key in PACKED_KEYS) and not field.is_packed
+                if is_marked and field.id in ref.columns and not any(one.id in ref.columns for one in _below(field)):
+                    text = (
+                        f"struct {field.name!r} is packed in the file, and its metadata say that it is not: pylance "
+                        "writes this for a mark that is neither absent nor true, and does not read it. Write it again"
+                    )
+                    raise FormatError(text, path=ref.key)
 
     def assemble_field(self, number: int, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
         """The array of a field from leaf arrays of `num_rows` each. Most fields have one leaf, whose array it is."""
@@ -119,3 +140,8 @@ class Projection:
         array = leaves.get(paths[0].leaf.id) if len(paths) == 1 else None
         is_whole = array is not None and array.type == field.arrow_type
         return array if is_whole else merge(field, leaves, num_rows)
+
+
+def _below(field: Field) -> Iterator[Field]:
+    for child in field.children:
+        yield from child.walk()

@@ -71,6 +71,7 @@ class BatchedFileWriter:
         sink: Sink,
         options: BatchOptions,
     ) -> None:
+        schema = schema.without_packing()
         self.path = path
         self.schema = schema
         self.version = V0_1

@@ -210,6 +210,9 @@ def from_message(
     schema = decode_schema(message.fields, message.schema_metadata) if extended is None else extended.schema
     if any(field.id < 0 for field in schema.fields):
         raise FormatError("schema: a field of the table has an id below 0, which only columns of files have")
+    data_version = _data_version(message, fragments)
+    if data_version == V0_1:
+        schema = schema.without_packing()
     manifest = Manifest(
         version=message.version,
         schema=schema,
@@ -217,7 +220,7 @@ def from_message(
         timestamp_ns=_timestamp_ns(message),
         reader_flags=message.reader_feature_flags,
         writer_flags=message.writer_feature_flags,
-        data_version=_data_version(message, fragments),
+        data_version=data_version,
         config=dict(message.config),
         table_metadata=dict(message.table_metadata),
         base_paths=base_paths,
