@@ -437,6 +437,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         max_retries: int = 20,
         base_store_params: Any = None,
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
+        *,
         filesystem: Any = None,
     ) -> dict[str, Any]:
         """Commit several appends as one; gives `{"dataset": ..., "merged": ...}`."""
@@ -789,6 +790,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
         max_retries: int = 20,
         base_store_params: Any = None,
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
+        *,
         filesystem: Any = None,
     ) -> dict[str, Any]:
         """Commit several appends as one; see `LanceDataset.commit_batch`."""

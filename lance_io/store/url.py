@@ -177,9 +177,13 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
 
 
 def is_opened_by_fsspec(uri: str) -> bool:
-    """Whether a URI is of a scheme that this package has no store of its own for."""
+    """Whether a URI is of a scheme that this package has no store of its own for, and that fsspec knows."""
     match = _SCHEME.match(uri)
-    return match is not None and match[1].lower() not in _CLIENTS and match[1].lower() not in _NOT_YET
+    if match is None or match[1].lower() in _CLIENTS or match[1].lower() in _NOT_YET:
+        return False
+    from lance_io.store.filesystem.place import is_known
+
+    return is_known(match[1].lower())
 
 
 async def load_client(uri: Any) -> None:

@@ -42,6 +42,15 @@ def open_filesystem(filesystem: Any, storage_options: Mapping[str, str] | None) 
     return _store(calls, options, is_blocking=calls.blocks)
 
 
+def is_known(protocol: str) -> bool:
+    """Whether fsspec is there and knows a protocol."""
+    try:
+        from fsspec.registry import known_implementations, registry
+    except ModuleNotFoundError:
+        return False
+    return protocol in known_implementations or protocol in registry
+
+
 def load_protocol(scheme: str) -> None:
     """Import what a URL of this scheme will need, where fsspec knows it; errors are told when it is opened."""
     with suppress(ImportError, ValueError):
@@ -55,16 +64,13 @@ def open_fsspec_url(url: str, storage_options: Mapping[str, Any] | None) -> tupl
 
     The filesystem is made when it is first needed. Raises `ModuleNotFoundError` where its package is missing.
     """
-    try:
-        import fsspec.core
-        from fsspec.registry import known_implementations, registry
-    except ModuleNotFoundError:
+    protocol = url.partition("://")[0].lower()
+    if not is_known(protocol):
         return None
+    import fsspec.core
+
     from lance_io.store.filesystem.fsspec_calls import FsspecCalls, _refuse_caches
 
-    protocol = url.partition("://")[0].lower()
-    if protocol not in known_implementations and protocol not in registry:
-        return None
     try:
         kind = fsspec.get_filesystem_class(protocol)
     except ImportError as error:
