@@ -35,6 +35,7 @@ from tests.s3.test_reprs import reached_from
 from tests.s3.test_requests import FRAGMENTS, ROWS, costs, part
 from tests.simulate.world import CASES, Case, commit_of, numbers
 from tests.simulate.writers import row, run_all
+from tests.store.forward_proxy import ForwardProxy
 
 if TYPE_CHECKING:
     from tests.servers import GcsServer
@@ -280,3 +281,18 @@ def test_no_part_of_an_open_table_shows_a_token(gcs: GcsServer, uri: str) -> Non
     with pytest.raises(LanceError) as caught:
         lance_io.dataset(f"gs://no-such-bucket/{uuid.uuid4().hex}", storage_options=options)
     assert TOKEN not in str(caught.value)
+
+
+def test_behind_a_proxy_everything_goes_through_it(gcs: GcsServer, uri: str) -> None:
+    host, port = gcs.endpoint.removeprefix("http://").split(":")
+    with ForwardProxy(host, int(port)) as proxy:
+        options = gcs.options(proxy_url=proxy.endpoint.replace("//", "//user:hidden@"))
+        lance_io.write_dataset(row(1), uri, storage_options=options)
+        table = lance_io.dataset(uri, storage_options=options)
+        assert numbers(table) == [1]
+        with pytest.raises(LanceError) as caught:
+            lance_io.dataset(f"{uri}/nothing", 7, storage_options=options)
+    assert {line.split(" ")[0] for line in proxy.asked} == {"GET", "POST"}
+    assert "hidden" not in str(caught.value) and "hidden" not in repr(table)
+    excluded = gcs.options(proxy_url=proxy.endpoint, proxy_excludes="127.0.0.1")
+    assert numbers(lance_io.dataset(uri, storage_options=excluded)) == [1]

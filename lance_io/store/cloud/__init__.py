@@ -1,4 +1,4 @@
-"""What stores behind HTTP have in common, whatever their dialect (S3, Azure).
+"""What stores behind HTTP have in common, whatever their dialect (S3, Google, Azure).
 
     cloud_store.py     `CloudStore`: reads, attempts of calls, one set of connections per event loop, forks
     connections.py     what a store has open on one event loop; it stays so for a moment after the last reader
