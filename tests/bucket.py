@@ -12,8 +12,8 @@ import asyncio
 import hashlib
 import re
 import socket
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -73,10 +73,13 @@ class Harm(Protocol):
 class Bucket(Listener):
     """The one bucket, `NAME`.
 
+    uri      of it
     objects  by key
     harm     what answers instead, None for the right answer
     asked    how many requests have come
     """
+
+    uri: ClassVar[str] = f"s3://{NAME}"
 
     def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
         super().__init__()
@@ -103,8 +106,12 @@ class Bucket(Listener):
 
     def options(self, **more: str) -> dict[str, str]:
         """Storage options of a client."""
-        known = {"aws_endpoint": self.endpoint, "allow_http": "true", "aws_region": "us-east-1"}
+        known = {**self.place("http"), "allow_http": "true", "aws_region": "us-east-1"}
         return {**known, "aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "secret", **more}
+
+    def place(self, scheme: str) -> dict[str, str]:
+        """Of the options, where it is."""
+        return {"aws_endpoint": self.endpoint.replace("http:", f"{scheme}:")}
 
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """One request after the other."""
@@ -196,6 +203,64 @@ class Bucket(Listener):
         body = "".join(entries[name] for name in names)
         whether = "true" if truncated else "false"
         return _document(200, f"<ListBucketResult><IsTruncated>{whether}</IsTruncated>{token}{body}</ListBucketResult>")
+
+
+class Container(Bucket):
+    """The same as a container in Azure's blob storage."""
+
+    uri = f"az://{NAME}"
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Storage options of a client."""
+        return {**self.place("http"), "allow_http": "true", "account_name": "account", "account_key": "a2V5", **more}
+
+    def place(self, scheme: str) -> dict[str, str]:
+        """Of the options, where it is."""
+        return {"azure_endpoint": f"{self.endpoint.replace('http:', f'{scheme}:')}/account"}
+
+    def answer(self, asked: Asked) -> Right:
+        """Do what is asked for."""
+        method, target, _ = asked.line.split(" ")
+        parts = urlsplit(target)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        key = unquote(parts.path).removeprefix(f"/account/{NAME}").removeprefix("/")
+        if method == "GET" and query.get("comp") == "list":
+            return self._list_blobs(query)
+        if method in ("GET", "HEAD") and not query:
+            found = self._get(key, asked, has_body=method == "GET")
+        elif method == "PUT" and not query:
+            if key in self.objects and asked.headers.get("if-none-match") == "*":
+                return _refusal(409, "BlobAlreadyExists")
+            found = self._put(key, asked)
+        elif method == "DELETE" and not query:
+            if self.objects.pop(key, None) is None:
+                return _refusal(404, "BlobNotFound")
+            return Right(202, {"Content-Length": 0}, b"")
+        else:
+            return _refusal(501, "NotImplemented")
+        return replace(found, status=201) if (method, found.status) == ("PUT", 200) else found
+
+    def _list_blobs(self, query: Mapping[str, str]) -> Right:
+        prefix, delimiter, after = query.get("prefix", ""), query.get("delimiter", ""), query.get("marker", "")
+        most = int(query.get("maxresults", "5000"))
+        entries: dict[str, str] = {}
+        for key in sorted(self.objects):
+            rest = key[len(prefix) :]
+            if not key.startswith(prefix) or key <= after:
+                continue
+            if delimiter and delimiter in rest:
+                folder = prefix + rest[: rest.index(delimiter) + 1]
+                entries[folder] = f"<BlobPrefix><Name>{escape(folder)}</Name></BlobPrefix>"
+                continue
+            content = self.objects[key]
+            size, etag = len(content), _etag(content).strip('"')
+            said = f"<Content-Length>{size}</Content-Length><Etag>{etag}</Etag>"
+            entries[key] = f"<Blob><Name>{escape(key)}</Name><Properties>{said}</Properties></Blob>"
+        names = [name for name in entries if name > after][:most]
+        marker = escape(names[-1]) if len(names) < len(entries) else ""
+        body = "".join(entries[name] for name in names)
+        text = f"<EnumerationResults><Blobs>{body}</Blobs><NextMarker>{marker}</NextMarker></EnumerationResults>"
+        return _document(200, text)
 
 
 def _etag(content: bytes) -> str:

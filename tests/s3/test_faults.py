@@ -246,16 +246,16 @@ class Operation:
 
 
 async def _open(_: AsyncDataset | None, how: dict[str, Any]) -> Any:
-    async with AsyncDataset.open(URI, **how) as table:
+    async with AsyncDataset.open(**how) as table:
         return table.version, await table.count_rows(), table.schema
 
 
 async def _append(_: AsyncDataset | None, how: dict[str, Any]) -> Any:
-    await AsyncDataset.write(APPENDED, URI, mode="append", **how)
+    await AsyncDataset.write(APPENDED, mode="append", **how)
 
 
 async def _create(_: AsyncDataset | None, how: dict[str, Any]) -> Any:
-    await AsyncDataset.write(APPENDED, URI, **how)
+    await AsyncDataset.write(APPENDED, **how)
 
 
 async def _tag(table: AsyncDataset | None, _: dict[str, Any]) -> Any:
@@ -285,16 +285,22 @@ NEW: Final[dict[str, State]] = {
 }
 
 
+@pytest.fixture
+def kind() -> type[Bucket]:
+    """Of the bucket."""
+    return Bucket
+
+
 @pytest.fixture(scope="module")
 def objects() -> dict[str, bytes]:
     """Those of a table of two fragments, as they lie in a bucket."""
 
     async def write() -> dict[str, bytes]:
         async with Bucket() as bucket:
-            how: dict[str, Any] = {"storage_options": bucket.options(), "session": Session()}
+            how: dict[str, Any] = {"uri": URI, "storage_options": bucket.options(), "session": Session()}
             half = ROWS // 2
-            await AsyncDataset.write(TABLE[:half], URI, **how)
-            await AsyncDataset.write(TABLE[half:], URI, mode="append", **how)
+            await AsyncDataset.write(TABLE[:half], **how)
+            await AsyncDataset.write(TABLE[half:], mode="append", **how)
             return bucket.objects
 
     return asyncio.run(write())
@@ -323,10 +329,12 @@ def state_of(bucket: Bucket, folder: Path) -> State:
 class Trial:
     """One operation under one fault.
 
+    kind  of bucket
     once  the number of the request that it befalls; None for all
     """
 
-    def __init__(self, operation: Operation, fault: Fault, once: int | None, folder: Path) -> None:
+    def __init__(self, kind: type[Bucket], operation: Operation, fault: Fault, once: int | None, folder: Path) -> None:
+        self._kind = kind
         self.operation, self.fault, self.once = operation, fault, once
         self._folder = folder
         self.took_s = 0.0
@@ -337,19 +345,19 @@ class Trial:
 
     async def run(self, objects: dict[str, bytes]) -> None:
         """The operation with the fault and again without it; what was wrong is an `AssertionError` that names both."""
-        async with Bucket(objects if self.operation.name != "create" else {}) as bucket:
+        async with self._kind(objects if self.operation.name != "create" else {}) as bucket:
             session = Session()
             options = bucket.options(
                 request_timeout=f"{TIMEOUT_S}s", connect_timeout=f"{TIMEOUT_S}s", client_max_retries=str(RETRIES)
             )
-            how: dict[str, Any] = {"storage_options": options, "session": session}
+            how: dict[str, Any] = {"uri": f"{bucket.uri}/t.lance", "storage_options": options, "session": session}
             try:
-                table = await AsyncDataset.open(URI, **how) if self.operation.opens else None
+                table = await AsyncDataset.open(**how) if self.operation.opens else None
                 error = await self._harmed(bucket, table, how)
                 await self._again(bucket, table, how, error)
                 if table is not None:
                     await table.aclose()
-                store: Any = session.locate(URI, options).store
+                store: Any = session.locate(how["uri"], options).store
                 await runtime.wrap(store.aclose())
                 assert slots_of(store).in_use == store.stats.in_flight == 0, self
                 await until_closed(bucket)
@@ -367,15 +375,14 @@ class Trial:
             if self.once is not None:
                 self._listening = asyncio.ensure_future(listen_again(bucket))
         else:
-            endpoint = bucket.endpoint.replace("http:", "https:")
-            secure = {**how["storage_options"], "aws_endpoint": endpoint}
+            secure = {**how["storage_options"], **bucket.place("https")}
             how = {**how, "storage_options": secure, "session": Session()}
         began_s = time.monotonic()
         error = None
         try:
             async with asyncio.timeout(ENDS_S):
                 if fault.name == "no TLS" and operation.opens:
-                    async with AsyncDataset.open(URI, **how) as other:
+                    async with AsyncDataset.open(**how) as other:
                         await operation.work(other, how)
                 found = await operation.work(table, how)
             assert operation.changes or found == operation.found, "the result is wrong"
@@ -386,7 +393,7 @@ class Trial:
         if fault.name == "refused" and self.once is None:
             await bucket.start()
         elif fault.name == "no TLS":
-            store: Any = how["session"].locate(URI, how["storage_options"]).store
+            store: Any = how["session"].locate(how["uri"], how["storage_options"]).store
             await runtime.wrap(store.aclose())
         befell = harm is None or self.once is None or harm.done > 0
         self.outcome = "failed" if error is not None else "recovered" if befell else "spared"
@@ -438,30 +445,34 @@ async def ended(left: set[Any]) -> set[Any]:
     return (await asyncio.wait(left, timeout=30))[1] if left else set()
 
 
-async def requests_of(operation: Operation, objects: dict[str, bytes]) -> int:
+async def requests_of(kind: type[Bucket], operation: Operation, objects: dict[str, bytes]) -> int:
     """How many requests it makes where nothing is wrong."""
-    async with Bucket(objects if operation.name != "create" else {}) as bucket:
+    async with kind(objects if operation.name != "create" else {}) as bucket:
         session = Session()
-        how: dict[str, Any] = {"storage_options": bucket.options(), "session": session}
-        table = await AsyncDataset.open(URI, **how) if operation.opens else None
+        how: dict[str, Any] = {"uri": f"{kind.uri}/t.lance", "storage_options": bucket.options(), "session": session}
+        table = await AsyncDataset.open(**how) if operation.opens else None
         before = bucket.asked
         found = await operation.work(table, how)
         assert operation.changes or found == operation.found
         asked = bucket.asked - before
-        store: Any = session.locate(URI, how["storage_options"]).store
+        store: Any = session.locate(how["uri"], how["storage_options"]).store
         await runtime.wrap(store.aclose())
         return asked
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 async def test_every_fault(
-    name: str, objects: dict[str, bytes], tmp_path: Path, record_property: Callable[[str, object], None]
+    name: str,
+    kind: type[Bucket],
+    objects: dict[str, bytes],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     operation, dice = BY_NAME[name], random.Random(seed_of(f"faults {name}"))
     open_sockets, before = descriptors.num_sockets(), await runtime.wrap(tasks())
-    num_requests = await requests_of(operation, objects)
+    num_requests = await requests_of(kind, operation, objects)
     trials = [
-        Trial(operation, fault, once, tmp_path / f"{number}-{once}")
+        Trial(kind, operation, fault, once, tmp_path / f"{number}-{once}")
         for number, fault in enumerate(FAULTS)
         for once in (None, *sorted({dice.randrange(num_requests) for _ in range(SIZE)}))
     ]
@@ -476,7 +487,8 @@ async def test_every_fault(
         raise BaseExceptionGroup(f"{len(failures)} of {len(trials)} trials", failures)
     counts = Counter(trial.outcome for trial in trials)
     slowest = max(trials, key=lambda trial: trial.took_s)
-    told = f"{name}, {len(trials)} trials: {dict(counts)}; the slowest took {slowest.took_s:.1f} s: {slowest}"
+    told = f"{kind.__name__}, {name}, {len(trials)} trials: {dict(counts)}; the slowest took {slowest.took_s:.1f} s: "
+    told += str(slowest)
     print(told)
     record_property("faults", told)
     assert counts["recovered"] and counts["failed"] >= len(FAULTS) - 5, told
