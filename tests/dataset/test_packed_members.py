@@ -277,5 +277,5 @@ def test_a_mark_of_false_packs_nothing(tmp_path: Path, version: str) -> None:
             continue
         with pytest.raises(FormatError, match="'p' is packed in the file"):
             read(table)
-        with pytest.raises((OSError, pa.ArrowInvalid), match="different sizes|expected 0 got"):
+        with pytest.raises((OSError, pa.ArrowInvalid), match=r"different sizes|expected 0 got"):
             read(lance.dataset(theirs))

@@ -36,7 +36,7 @@ from lance_io.errors import (
 )
 from lance_io.io.stats import io_stats
 from lance_io.store.failures import OutcomeUnknown, Throttled, Transient
-from lance_io.store.filesystem import calls
+from lance_io.store.filesystem import filesystem_calls
 from lance_io.store.filesystem.filesystem_store import TEMPORARY_PREFIX
 from lance_io.store.filesystem.fsspec_calls import twin_of
 from lance_io.store.filesystem.place import open_filesystem
@@ -514,9 +514,9 @@ def test_the_status_of_an_answer_counts(status: int, kind: type[LanceError], buc
 
 def test_what_counts_as_a_secret() -> None:
     options = {"client_kwargs": {"aws_secret_access_key": "abcdefgh"}, "host": "example.org", "password": ["1234", "x"]}
-    assert sorted(calls.secret_texts(options)) == ["1234", "abcdefgh"]
-    assert calls.redact("a abcdefgh b", calls.secret_texts(options)) == "a *** b"
-    assert calls.redact("http://u:p@h/k?sig=1 is gone") == "http://***@h/k?*** is gone"
+    assert sorted(filesystem_calls.secret_texts(options)) == ["1234", "abcdefgh"]
+    assert filesystem_calls.redact("a abcdefgh b", filesystem_calls.secret_texts(options)) == "a *** b"
+    assert filesystem_calls.redact("http://u:p@h/k?sig=1 is gone") == "http://***@h/k?*** is gone"
 
 
 def test_what_is_no_filesystem_for_tables(tmp_path: Path, bucket: BucketFileSystem) -> None:

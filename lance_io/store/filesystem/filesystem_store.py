@@ -26,7 +26,7 @@ from lance_io.store.api import ALL, Capabilities, ObjectMeta
 from lance_io.store.bounds import check_range
 from lance_io.store.counters import StoreStats
 from lance_io.store.failures import LongBody, OutcomeUnknown, StoreFailure, Throttled, Transient
-from lance_io.store.filesystem.calls import in_thread, redact
+from lance_io.store.filesystem.filesystem_calls import in_thread, redact
 from lance_io.store.forking import survive_fork
 from lance_io.store.upload import PartUpload
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
     from lance_io.store.counters import Operation
-    from lance_io.store.filesystem.calls import FilesystemCalls
+    from lance_io.store.filesystem.filesystem_calls import FilesystemCalls
 
 T = TypeVar("T")
 TEMPORARY_PREFIX: Final = ".lance-io-"

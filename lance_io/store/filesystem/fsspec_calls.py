@@ -19,7 +19,13 @@ from weakref import WeakKeyDictionary
 
 from lance_io.errors import UsageError
 from lance_io.store.api import ObjectMeta
-from lance_io.store.filesystem.calls import Traits, fingerprint, in_thread, in_thread_to_the_end, secret_texts
+from lance_io.store.filesystem.filesystem_calls import (
+    Traits,
+    fingerprint,
+    in_thread,
+    in_thread_to_the_end,
+    secret_texts,
+)
 from lance_io.store.forking import never_finalize
 
 if TYPE_CHECKING:

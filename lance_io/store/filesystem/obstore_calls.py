@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
 from lance_io.store.api import ObjectMeta
-from lance_io.store.filesystem.calls import FORK_ADVICE, ForkedRuntimeError, Traits, fingerprint, pickled, secret_texts
+from lance_io.store.filesystem.filesystem_calls import (
+    FORK_ADVICE,
+    ForkedRuntimeError,
+    Traits,
+    fingerprint,
+    pickled,
+    secret_texts,
+)
 from lance_io.store.forking import loaded_before_fork
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
 from lance_io.store.api import LOCAL, SLOW_CLIENT, StoreProfile
-from lance_io.store.filesystem.calls import THREADS_MAX, fingerprint
+from lance_io.store.filesystem.filesystem_calls import THREADS_MAX, fingerprint
 from lance_io.store.filesystem.filesystem_store import FilesystemStore
 from lance_io.store.storage_options import normalize, planning, switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lance_io.store.filesystem.calls import FilesystemCalls
+    from lance_io.store.filesystem.filesystem_calls import FilesystemCalls
 
 EXCLUSIVE_CREATE: Final = "exclusive_create"
 FILESYSTEM: Final = replace(SLOW_CLIENT, name="filesystem")

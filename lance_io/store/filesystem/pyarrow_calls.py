@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.errors import UsageError
 from lance_io.limits import MIB
 from lance_io.store.api import ObjectMeta
-from lance_io.store.filesystem.calls import (
+from lance_io.store.filesystem.filesystem_calls import (
     FORK_ADVICE,
     ForkedRuntimeError,
     Traits,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from lance_io.store.cloud.loop_clients import LoopClients
+from lance_io.store.gcs.google_tokens import Tokens
 from lance_io.store.gcs.json_client import JsonClient, load_library
-from lance_io.store.gcs.tokens import Tokens
 from lance_io.store.http.tls import TlsSettings
 
 if TYPE_CHECKING:
