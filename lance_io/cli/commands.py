@@ -295,13 +295,21 @@ def explain(
     limit: Annotated[int | None, typer.Option("--limit", min=0, help="Of a scan: so many rows.")] = None,
     offset: Annotated[int | None, typer.Option("--offset", min=0, help="Of a scan: behind so many rows.")] = None,
     all_requests: Annotated[bool, typer.Option("--all", help="Show every request.")] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="NAME",
+            help="As if the table were there: s3, s3-express, gcs, azure or minio; its time and money.",
+        ),
+    ] = None,
     columns: Columns = None,
     version: Version = None,
     tag: Tag = None,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Which byte ranges a scan (or a take) would ask for, round by round.
+    """Which byte ranges a scan (or a take) would ask for, round by round, and what that is expected to cost.
 
     Reads the metadata that this needs, as the scan would; never data.
     """

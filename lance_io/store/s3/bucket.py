@@ -12,13 +12,15 @@ import asyncio
 import random
 import threading
 import weakref
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.errors import LanceError, NotFound
-from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta, flow
+from lance_io.store.api import ALL, CLOUD, S3_EXPRESS, SLOW_CLIENT, Capabilities, ObjectMeta, flow
 from lance_io.store.bounds import check_range
+from lance_io.store.costs import MINIO_GETS, tells_costs
 from lance_io.store.counters import StoreStats
 from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent, name_bucket
 from lance_io.store.forking import never_finalize, survive_fork
@@ -66,7 +68,10 @@ def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
         if find_spec(package) is None:  # it is imported when it is first needed
             raise missing_library(package)
     parsed = parse_s3(bucket, options)
-    profile = (CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planning(options))
+    planned = planning(options)
+    profile = (S3_EXPRESS if parsed.express else CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planned)
+    if not parsed.is_amazon and not tells_costs(planned):  # reads are planned as from S3, and cost nothing
+        profile = replace(profile, costs=MINIO_GETS)
     return S3Store(parsed, profile=profile.within_descriptors())
 
 
