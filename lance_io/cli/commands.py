@@ -329,6 +329,10 @@ def bench(
     ] = TAKE_SIZES,
     scans: Annotated[bool, typer.Option("--scan/--no-scan", help="Scan each column, and all of them.")] = True,
     seed: Annotated[int, typer.Option("--seed", help="Which random rows.")] = 0,
+    bucket: Annotated[
+        bool,
+        typer.Option("--bucket", help="Measure the store, with objects of 32 MiB below URI that are deleted again."),
+    ] = False,
     version: Version = None,
     tag: Tag = None,
     storage_option: StorageOptions = None,
@@ -337,5 +341,8 @@ def bench(
     """Scan each column and take random rows: rows per second, bytes, requests.
 
     Takes are measured warm, after a first one that is shown as cold. The operating system's cache is left as it is.
+
+    Of a bucket (s3://bucket, or --bucket): what GET, PUT and LIST take, bandwidth, requests a second, whether "if
+    absent" is honoured; and the storage options that tell the engine so. Objects are written for it, and deleted.
     """
     take_sizes(take_rows)
