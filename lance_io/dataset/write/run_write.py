@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lance_io.dataset.write.input_data import AsyncRows, Rows, async_rows_of, rows_of
 from lance_io.dataset.write.write_arguments import TABLE_KEYWORDS, Write, check_known
 from lance_io.dataset.write.write_rows import write_rows
+from lance_io.io import call_metrics
 from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
 from lance_io.runtime import in_thread
 from lance_io.runtime.feeding import run_fed, wrap_fed
@@ -50,6 +51,12 @@ def _table_write(uri: Destination | None, mode: str, options: dict[str, Any]) ->
 
 def run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """Run the plan that `make` gives for target, rows and options."""
+    if call_metrics.watchers:
+        return call_metrics.watch_call(make, partial(_run_write, write, data, schema, make))
+    return _run_write(write, data, schema, make)
+
+
+def _run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     rows = rows_of(data, schema)
     if write.target.answers_sync:
         return drive_sync(make(write.target, rows, write.options))
@@ -58,6 +65,13 @@ def run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable[
 
 async def run_write_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """`run_write` on any loop."""
+    if call_metrics.watchers:
+        with call_metrics.count_call(make):
+            return await _run_write_async(write, data, schema, make)
+    return await _run_write_async(write, data, schema, make)
+
+
+async def _run_write_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     rows = await async_rows_of(data, schema)
     if isinstance(rows, Rows) and rows.is_held and write.target.answers_sync:  # others may wait for anybody
         return await drive_in_thread(partial(drive_sync, make(write.target, rows, write.options)))
