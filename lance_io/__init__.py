@@ -77,7 +77,9 @@ _HOMES = {
     "write_dataset": "lance_io.dataset.write.write_dataset",
 }
 
-_MODULES = frozenset({"blob", "commit", "errors", "file", "fragment", "log", "progress", "schema", "types", "util"})
+_MODULES = frozenset(
+    {"blob", "commit", "errors", "file", "fragment", "log", "metrics", "progress", "schema", "types", "util"}
+)
 
 __all__ = [
     "AsyncDataset",

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
+GIB: Final = 1 << 30
 
 # -- opening files ---------------------------------------------------------------------------------------------
 TAIL_BYTES_LOCAL: Final = 16 * KIB  # a pread of 16 KiB costs what one of 4 KiB costs; schema and columns often fit

@@ -7,7 +7,8 @@
     output        showing answers: JSON for programs, tables for people, progress
     tables        what people see, as plain values
     drawing       the same on the terminal, by Rich
-    inspect, version_log, pages, rows, write_report, change, explain_report, bench   the work of the commands
+    inspect, version_log, pages, rows, write_report, change, explain_report   the work of the commands
+    bench, bucket_bench                                                       of `bench`, of a dataset and of a bucket
     sources       files that `write` takes rows from
 
 A command makes a report of plain values first; `--json` prints that report, otherwise a table is drawn from it. What is

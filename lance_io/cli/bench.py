@@ -1,16 +1,18 @@
-"""`bench`: how fast a dataset is read from here, and how many requests and bytes that takes."""
+"""`bench`: how fast a dataset or a bucket is read from here, and how many requests and bytes that takes."""
 
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.cli.option_texts import column_names, take_sizes
+from lance_io.cli.bucket_bench import measure_bucket, show_bucket
+from lance_io.cli.option_texts import column_names, storage_options, take_sizes
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
-from lance_io.cli.uri_target import open_table
+from lance_io.cli.uri_target import locate, open_table
 from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 from lance_io.dataset.rows.take_rows import take_positions
 from lance_io.dataset.run_plan import run_on
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
     from lance_io.dataset.version.state import DatasetState
 
+_BUCKET: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]+/?")  # without a path
 TAKE_SECONDS: Final = 0.5  # a take is repeated for about so long,
 TAKE_REPEATS_MAX: Final = 200  # and at most so often
 
@@ -63,6 +66,7 @@ def bench(
     take_rows: str,
     scans: bool,
     seed: int,
+    bucket: bool,
     version: int | None,
     tag: str | None,
     storage_option: list[str] | None,
@@ -70,6 +74,13 @@ def bench(
 ) -> None:
     """Run `lance-io bench`."""
     sizes = take_sizes(take_rows)
+    if bucket or _BUCKET.fullmatch(uri):
+        location, has_dataset = locate(uri, storage_options(storage_option))
+        if bucket or not has_dataset:
+            with progress("measuring"):
+                report = measure_bucket(location, seed)
+            show(report, as_json, show_bucket)
+            return
     state = open_table(uri, version, tag, storage_option)
     names = column_names(columns)
     num_rows = _count(state)

@@ -295,13 +295,21 @@ def explain(
     limit: Annotated[int | None, typer.Option("--limit", min=0, help="Of a scan: so many rows.")] = None,
     offset: Annotated[int | None, typer.Option("--offset", min=0, help="Of a scan: behind so many rows.")] = None,
     all_requests: Annotated[bool, typer.Option("--all", help="Show every request.")] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="NAME",
+            help="As if the table were there: s3, s3-express, gcs, azure or minio; its time and money.",
+        ),
+    ] = None,
     columns: Columns = None,
     version: Version = None,
     tag: Tag = None,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Which byte ranges a scan (or a take) would ask for, round by round.
+    """Which byte ranges a scan (or a take) would ask for, round by round, and what that is expected to cost.
 
     Reads the metadata that this needs, as the scan would; never data.
     """
@@ -321,6 +329,10 @@ def bench(
     ] = TAKE_SIZES,
     scans: Annotated[bool, typer.Option("--scan/--no-scan", help="Scan each column, and all of them.")] = True,
     seed: Annotated[int, typer.Option("--seed", help="Which random rows.")] = 0,
+    bucket: Annotated[
+        bool,
+        typer.Option("--bucket", help="Measure the store, with objects of 32 MiB below URI that are deleted again."),
+    ] = False,
     version: Version = None,
     tag: Tag = None,
     storage_option: StorageOptions = None,
@@ -329,5 +341,8 @@ def bench(
     """Scan each column and take random rows: rows per second, bytes, requests.
 
     Takes are measured warm, after a first one that is shown as cold. The operating system's cache is left as it is.
+
+    Of a bucket (s3://bucket, or --bucket): what GET, PUT and LIST take, bandwidth, requests a second, whether "if
+    absent" is honoured; and the storage options that tell the engine so. Objects are written for it, and deleted.
     """
     take_sizes(take_rows)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from lance_io.cli.option_texts import column_names, row_numbers
+from lance_io.cli.option_texts import column_names, row_numbers, storage_options
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import open_table
 from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 from lance_io.dataset.run_plan import run_on
 from lance_io.dataset.scan.explain import explain_scan, explain_take
-from lance_io.dataset.scan.io_plan import count_of, format_bytes
+from lance_io.dataset.scan.io_plan import cost_report, cost_text, count_of, format_bytes
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.errors import UsageError
+from lance_io.store.costs import COST_OPTIONS, Cost, costs_of
+from lance_io.store.storage_options import planning
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
     from lance_io.dataset.scan.io_plan import IoPlan
     from lance_io.dataset.version.state import DatasetState
+    from lance_io.store.api import StatsSnapshot
+    from lance_io.store.costs import RequestCosts
 
 REQUESTS_SHOWN_MAX = 20
 
@@ -32,6 +36,7 @@ def explain(
     limit: int | None,
     offset: int | None,
     all_requests: bool,
+    store: str | None,
     columns: list[str] | None,
     version: int | None,
     tag: str | None,
@@ -42,29 +47,49 @@ def explain(
     is_take = take is not None or take_random is not None
     state = open_table(uri, version, tag, storage_option)
     opening = state.location.store.stats.snapshot()
+    costs = None
+    if store is not None:  # options that say what it costs stand above what is known of it
+        costs = costs_of(store).with_options(_only_costs(planning(storage_options(storage_option))))
     names = column_names(columns)
     with progress("reading metadata"):
         if not is_take:
-            plan = _scan(state, names, limit, offset)
+            plan = _scan(state, names, limit, offset, costs)
         else:
             rows = row_numbers(take) if take is not None else _random_rows(state, take_random or 0, seed)
-            plan = _take(state, names, rows)
+            plan = _take(state, names, rows, costs)
     report = {
         "operation": "take" if is_take else "scan",
         "columns": names,
-        "opening": {"num_requests": opening.requests, "num_bytes": opening.bytes_read},
+        "opening": {
+            "num_requests": opening.requests,
+            "num_bytes": opening.bytes_read,
+            "cost": None if plan.costs is None else cost_report(_opening_cost(opening, plan.costs), plan.costs),
+        },
         **plan.to_dict(),
     }
     show(report, as_json, lambda one: _show(one, all_requests))
 
 
-def _scan(state: DatasetState, columns: list[str] | None, limit: int | None, offset: int | None) -> IoPlan:
+def _only_costs(options: dict[str, str]) -> dict[str, str]:
+    return {name: text for name, text in options.items() if name in COST_OPTIONS}
+
+
+def _opening_cost(opening: StatsSnapshot, costs: RequestCosts) -> Cost:
+    """Of requests that went out one after the other: the listing, the manifest."""
+    seconds = opening.requests * costs.latency_s + opening.bytes_read / costs.connection_bytes_per_s
+    gets, lists = opening["get"].requests + opening["head"].requests, opening["list"].requests
+    return Cost(seconds, costs.prices.usd(gets=gets, lists=lists, bytes_read=opening.bytes_read))
+
+
+def _scan(
+    state: DatasetState, columns: list[str] | None, limit: int | None, offset: int | None, costs: RequestCosts | None
+) -> IoPlan:
     options = scan_options(columns=columns, limit=limit, offset=offset)
-    return run_on(state.location.store, explain_scan(state, options))
+    return run_on(state.location.store, explain_scan(state, options, store=costs))
 
 
-def _take(state: DatasetState, columns: list[str] | None, rows: list[int]) -> IoPlan:
-    return run_on(state.location.store, explain_take(state, rows, columns))
+def _take(state: DatasetState, columns: list[str] | None, rows: list[int], costs: RequestCosts | None) -> IoPlan:
+    return run_on(state.location.store, explain_take(state, rows, columns, store=costs))
 
 
 def _random_rows(state: DatasetState, num_rows: int, seed: int) -> list[int]:
@@ -96,5 +121,8 @@ def _show(report: dict[str, Any], all_requests: bool) -> Shown:
         f"{count_of(report['num_requests'], 'request')}, "
         f"{format_bytes(report['num_bytes'])} for {format_bytes(report['wanted_bytes'])}"
     )
+    if report["cost"] is not None:
+        parts.append(f"opening: {cost_text(opening['cost'])}")
+        parts.append(f"{report['operation']}: {cost_text(report['cost'])}")
     parts += [f"note: {note}" for note in report["notes"]]
     return parts

@@ -43,7 +43,12 @@ class LaterPlans(Later):
     def __getattr__(self, attribute: str) -> Any:
         if attribute[0].isupper() or attribute.startswith("__"):
             return super().__getattr__(attribute)
-        return partial(self._plan, attribute)
+        return partial(self._name_plan, attribute)
+
+    def _name_plan(self, function: str, *given: Any, **options: Any) -> Plan[Any]:
+        plan = self._plan(function, *given, **options)
+        plan.__name__ = function  # type: ignore[attr-defined]  # for stack traces, and `io/call_metrics.py`
+        return plan
 
     def _plan(self, function: str, *given: Any, **options: Any) -> Plan[Any]:
         """The plan that a function gives, after the module has been asked for."""

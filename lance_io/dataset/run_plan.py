@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
 from lance_io.dataset.lazy_module import later
+from lance_io.io import call_metrics
 from lance_io.plans.plan import begin_in_thread, drive_async, drive_in_thread, drive_sync
 from lance_io.store.api import offers_sync_reads
 
@@ -67,14 +68,29 @@ def run_sync(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool) -> T
 
     answers_sync  whether the store answers in the caller's thread
     """
+    if call_metrics.watchers:
+        return call_metrics.watch_call(plan, partial(_drive, plan, timeout, answers_sync))
+    return drive_sync(plan) if answers_sync and timeout is None else runtime.run(_within(timeout, plan))
+
+
+def _drive(plan: Plan[T], timeout: Timeout, answers_sync: bool) -> T:
     return drive_sync(plan) if answers_sync and timeout is None else runtime.run(_within(timeout, plan))
 
 
 async def run_awaited(state: DatasetState, plan: Plan[T], timeout: Timeout = None) -> T:
     """Run a plan that concerns an open table and await it; cancelling the caller cancels it."""
+    if call_metrics.watchers:
+        with call_metrics.count_call(plan):
+            return await _drive_awaited(state, plan, timeout)
     if timeout is None and state.answers_sync:
         return await run_beside(state, partial(drive_sync, plan))
-    return await run_async(plan, timeout)
+    return await runtime.wrap(_within(timeout, plan))
+
+
+async def _drive_awaited(state: DatasetState, plan: Plan[T], timeout: Timeout) -> T:
+    if timeout is None and state.answers_sync:
+        return await run_beside(state, partial(drive_sync, plan))
+    return await runtime.wrap(_within(timeout, plan))
 
 
 async def run_beside(state: DatasetState, work: Callable[[], T]) -> T:
@@ -90,6 +106,15 @@ async def run_beside(state: DatasetState, work: Callable[[], T]) -> T:
 
 async def run_async(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool = False) -> T:
     """Run a plan and await it: on the engine, or in a thread where the store answers at once."""
+    if call_metrics.watchers:
+        with call_metrics.count_call(plan):
+            return await _drive_async(plan, timeout, answers_sync)
+    if answers_sync and timeout is None:  # as below, without another call
+        return await drive_in_thread(partial(drive_sync, plan))
+    return await runtime.wrap(_within(timeout, plan))
+
+
+async def _drive_async(plan: Plan[T], timeout: Timeout, answers_sync: bool) -> T:
     if answers_sync and timeout is None:
         return await drive_in_thread(partial(drive_sync, plan))
     return await runtime.wrap(_within(timeout, plan))
@@ -101,6 +126,13 @@ async def run_change(plan: Plan[T], *, answers_sync: bool) -> T:
     Cancelling the caller cancels the change, and comes back when that has ended: a commit that is past the point of no
     return is then visible, and nothing is written or removed any more.
     """
+    if call_metrics.watchers:
+        with call_metrics.count_call(plan):
+            return await _drive_change(plan, answers_sync)
+    return await _drive_change(plan, answers_sync)
+
+
+async def _drive_change(plan: Plan[T], answers_sync: bool) -> T:
     if answers_sync:
         return await drive_in_thread(partial(drive_sync, plan))
     await runtime.load_modules(feeding.__name__)

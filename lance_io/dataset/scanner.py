@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.scan.io_plan import IoPlan
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
+    from lance_io.store.costs import RequestCosts
 else:
     bases = later("lance_io.dataset.bases")
     data_frames = later("lance_io.dataset.scan.data_frames")
@@ -94,8 +95,8 @@ class _Scan:
         plan = yield from plan_scan(self._state, self._options)
         return explain(self._state, plan, self._options)
 
-    def _explain_io(self, *, cold: bool) -> Plan[IoPlan]:
-        return explanations.explain_scan(self._state, self._options, cold=cold)
+    def _explain_io(self, *, cold: bool, store: str | RequestCosts | None) -> Plan[IoPlan]:
+        return explanations.explain_scan(self._state, self._options, cold=cold, store=store)
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -157,12 +158,15 @@ class SyncScanner(_Scan, SyncFace):
         """What the scan will read, as text."""
         return self._run(self._explain_plan())
 
-    def explain_io(self, *, cold: bool = False) -> IoPlan:
+    def explain_io(self, *, cold: bool = False, store: str | RequestCosts | None = None) -> IoPlan:
         """The requests of the scan, round by round; reads the metadata that this needs, never data.
 
-        cold  as if nothing had been read before; otherwise what is in the search cache is not asked for again
+        Its `cost` is the time and the money that they are expected to take.
+        cold   as if nothing had been read before; otherwise what is in the search cache is not asked for again
+        store  as if the table were there: "s3", "s3-express", "gcs", "azure", "minio", or costs of your own
+               (`lance_io.store.costs`); None: where it is
         """
-        return self._run(self._explain_io(cold=cold))
+        return self._run(self._explain_io(cold=cold, store=store))
 
     def analyze_plan(self, count_rows: bool = False) -> str:
         """Run the scan and say what it read, as text."""
@@ -258,9 +262,9 @@ class AsyncScanner(_Scan, AsyncFace):
         """What the scan will read, as text."""
         return await self._run(self._explain_plan())
 
-    async def explain_io(self, *, cold: bool = False) -> IoPlan:
+    async def explain_io(self, *, cold: bool = False, store: str | RequestCosts | None = None) -> IoPlan:
         """The requests of the scan, round by round; see `LanceScanner.explain_io`."""
-        return await self._run(self._explain_io(cold=cold))
+        return await self._run(self._explain_io(cold=cold, store=store))
 
     async def analyze_plan(self, count_rows: bool = False) -> str:
         """Run the scan and say what it read, as text."""

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.errors import UsageError
 from lance_io.records import dataclass
+from lance_io.store.counters import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -139,9 +140,8 @@ class SearchCache:
         self._entries: OrderedDict[Key, tuple[Any, int]] = OrderedDict()
         self._loads: dict[Key, _Load] = {}
         self._bytes = 0
-        self._hits = 0
-        self._misses = 0
-        self._evictions = 0
+        self._counts = [0, 0, 0]  # hits, misses, evictions
+        _counted.follow(self, {"cache": self._counts})
         _caches.add(self)
 
     # -- looking and storing ------------------------------------------------------------------------------------
@@ -151,10 +151,10 @@ class SearchCache:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                self._misses += 1
+                self._counts[1] += 1
                 return None
             self._entries.move_to_end(key)
-            self._hits += 1
+            self._counts[0] += 1
             return entry[0]
 
     def get_many(self, keys: Sequence[Key]) -> list[Any | None]:
@@ -165,8 +165,8 @@ class SearchCache:
             missing = found.count(None)
             there = keys if not missing else [key for key, entry in zip(keys, found, strict=True) if entry is not None]
             deque(map(entries.move_to_end, there), maxlen=0)
-            self._misses += missing
-            self._hits += len(found) - missing
+            self._counts[1] += missing
+            self._counts[0] += len(found) - missing
         return [None if entry is None else entry[0] for entry in found]
 
     def put(self, key: Key, value: Any, nbytes: int) -> None:
@@ -186,7 +186,7 @@ class SearchCache:
             while self._bytes > self.capacity_bytes:
                 _, (_, dropped_bytes) = self._entries.popitem(last=False)
                 self._bytes -= dropped_bytes
-                self._evictions += 1
+                self._counts[2] += 1
 
     def discard(self, key: Key) -> None:
         """Drop one entry if it is there; a load in progress is not affected."""
@@ -231,15 +231,15 @@ class SearchCache:
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
-            self._hits += 1
+            self._counts[0] += 1
             return Found(entry[0])
         load = self._loads.get(key)
         if load is not None:
-            self._hits += 1
+            self._counts[0] += 1
             if load.future is None:
                 load.future = Future()
             return LoadPending(load.future)
-        self._misses += 1
+        self._counts[1] += 1
         load = self._loads[key] = _Load()
         return LoadOwner(self, key, load)
 
@@ -260,9 +260,9 @@ class SearchCache:
         """A consistent copy of the counters."""
         with self._lock:
             return CacheStats(
-                hits=self._hits,
-                misses=self._misses,
-                evictions=self._evictions,
+                hits=self._counts[0],
+                misses=self._counts[1],
+                evictions=self._counts[2],
                 entries=len(self._entries),
                 bytes=self._bytes,
                 capacity_bytes=self.capacity_bytes,
@@ -287,6 +287,15 @@ class SearchCache:
 
 
 _caches: weakref.WeakSet[SearchCache] = weakref.WeakSet()
+_counted = Tally()
+
+
+def process_cache_stats() -> CacheStats:
+    """All search caches of this process together; of those that are gone, hits, misses and evictions."""
+    now = [cache.stats for cache in list(_caches)]
+    hits, misses, evictions = _counted.total().get("cache", [0, 0, 0])
+    sizes = (sum(one.entries for one in now), sum(one.bytes for one in now), sum(one.capacity_bytes for one in now))
+    return CacheStats(hits, misses, evictions, *sizes)
 
 
 def _caches_after_fork() -> None:

@@ -67,6 +67,16 @@ class IoStats:
         """Bytes read per byte wanted; 0 before anything was wanted."""
         return self.bytes_read / self.bytes_wanted if self.bytes_wanted else 0.0
 
+    @property
+    def in_flight(self) -> int:
+        """Requests that are out right now."""
+        return self._in_flight
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes that are being fetched, or were and are not yet taken by their consumer, right now."""
+        return self._bytes_held
+
     def snapshot(self) -> IoStats:
         """A copy that does not change any more."""
         with _lock:

@@ -3,22 +3,31 @@
 One model for all of them. A GET of n bytes takes
 
     latency + n / (bytes per second of a connection)        until its last byte is here, and
-    processor time per GET + n x processor time per byte    of this process, however many are in flight.
+    processor time per GET + n x processor time per byte    of this process, however many are in flight,
+    price per GET + n x price per byte                      of its user's money.
 
-Latency is shared by all that is in flight, processor time by nobody. Each property of `RequestCosts` says what follows
-for one number of a `StoreProfile`; the powers of two next to the results are what the profiles have. Measured values
-come from `python -m benchmarks.latency`; docs/decisions/004-concurrency.md has the reasons.
+Latency is shared by all that is in flight, processor time and money by nobody. Each property of `RequestCosts` says
+what follows for one number of a `StoreProfile`; the powers of two next to the results are what the profiles have.
+Time and money have no rate of exchange here: a gap is read where that costs neither more time nor more money than the
+GET that it saves. Where bytes are free, as they are inside a region of most clouds, time alone decides.
+
+Measured values come from `python -m benchmarks.latency`, those of somebody's own bucket from `lance-io bench`;
+docs/decisions/004-concurrency.md has the reasons, docs/costs.md where prices and latencies come from.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Final
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lance_io.limits import MIB
+from lance_io.errors import UsageError
+from lance_io.limits import GIB, MIB
 from lance_io.records import dataclass
 from lance_io.store.descriptors import descriptors_max
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 LATE_FACTOR: Final = 2.0  # answers come unevenly: filled for the median, a pipeline runs dry half of the time
 LATENCY_SHARE_MAX: Final = 1 / 8  # of the time that the longest read takes
@@ -28,21 +37,72 @@ REQUESTS_LEAST: Final = 8  # in flight, however few descriptors there are
 
 
 @dataclass(frozen=True, slots=True)
+class Prices:
+    """What a store charges, in US dollars; a GiB is 2**30 bytes.
+
+    get_usd_per_million   of GETs and HEADs
+    put_usd_per_million   of PUTs, parts of uploads among them
+    list_usd_per_million  of pages of listings
+    read_usd_per_gib      of bytes that leave the store: retrieval, and the way out of its region where they go there
+    write_usd_per_gib     of bytes that are written
+    """
+
+    get_usd_per_million: float = 0.0
+    put_usd_per_million: float = 0.0
+    list_usd_per_million: float = 0.0
+    read_usd_per_gib: float = 0.0
+    write_usd_per_gib: float = 0.0
+
+    @property
+    def gap_bytes(self) -> float:
+        """Bytes that cost as much as a GET; infinite where they are free."""
+        if not self.read_usd_per_gib:
+            return math.inf
+        return self.get_usd_per_million / 1e6 / self.read_usd_per_gib * GIB
+
+    def usd(
+        self, *, gets: int = 0, puts: int = 0, lists: int = 0, bytes_read: int = 0, bytes_written: int = 0
+    ) -> float:
+        """What so many requests and bytes cost."""
+        requests = gets * self.get_usd_per_million + puts * self.put_usd_per_million + lists * self.list_usd_per_million
+        payload = bytes_read * self.read_usd_per_gib + bytes_written * self.write_usd_per_gib
+        return requests / 1e6 + payload / GIB
+
+
+FREE: Final = Prices()
+
+
+class Cost(NamedTuple):
+    """What something is expected to cost on a store.
+
+    seconds  until the last byte is here; decoding is not in it
+    usd      for requests and bytes
+    """
+
+    seconds: float
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
 class RequestCosts:
     """A client and a store, as far as costs go.
 
+    name                    of the store
     latency_s               from a request to the first byte of its answer: the median
     connection_bytes_per_s  what one connection brings, once bytes flow
     network_bytes_per_s     what all of them bring together
     processor_s             of this process for each GET: signing, sending, receiving, planning, delivering
     processor_s_per_byte    and for each byte: TLS, copies
+    prices                  what is paid for
     """
 
+    name: str
     latency_s: float
     connection_bytes_per_s: float
     network_bytes_per_s: float
     processor_s: float
     processor_s_per_byte: float
+    prices: Prices = FREE
 
     @property
     def requests_max(self) -> int:
@@ -63,35 +123,156 @@ class RequestCosts:
     def take_gap_bytes(self) -> int:
         """The gap of a take that costs as much to read as the GET that it saves.
 
-        The GET costs its processor time and its share of the latency, the gap processor time and the network's.
+        The GET costs its processor time and its share of the latency, the gap processor time and the network's; and no
+        more money than the GET does.
         """
         get_s = self.processor_s + self.latency_s / self.requests_max
-        return _power_of_two(get_s / (self.processor_s_per_byte + 1 / self.network_bytes_per_s))
+        gap_bytes = get_s / (self.processor_s_per_byte + 1 / self.network_bytes_per_s)
+        return _power_of_two(min(gap_bytes, self.prices.gap_bytes))
 
     @property
     def scan_gap_bytes(self) -> int:
         """The gap of a scan: half of what its connection would bring while another GET waits for its first byte.
 
-        A scan has few connections and needs their bytes in order, so it is their time that counts.
+        A scan has few connections and needs their bytes in order, so it is their time that counts; and the money.
         """
-        return _power_of_two(self.latency_s * self.connection_bytes_per_s / 2)
+        return _power_of_two(min(self.latency_s * self.connection_bytes_per_s / 2, self.prices.gap_bytes))
 
     @property
     def read_bytes_max(self) -> int:
         """The longest read: of a longer one, latency is so small a part that two side by side are better."""
         return _power_of_two(self.latency_s * self.connection_bytes_per_s * (1 / LATENCY_SHARE_MAX - 1))
 
+    def round_s(self, sizes_bytes: Sequence[int]) -> float:
+        """Seconds until the answers of GETs that go out together are here; 0 for none.
 
-# S3 in the same region, 10 Gbit/s, TLS: 85 MB/s of a connection is Amazon's own figure.
+        The longest of four that go on side by side: the largest answer, all answers on the connections that there are
+        (`requests_max`), the network, the processor.
+        sizes_bytes  of the answers
+        """
+        if not sizes_bytes:
+            return 0.0
+        number, num_bytes = len(sizes_bytes), sum(sizes_bytes)
+        waiting_s = number * self.latency_s + num_bytes / self.connection_bytes_per_s
+        return max(
+            self.latency_s + max(sizes_bytes) / self.connection_bytes_per_s,
+            waiting_s / self.requests_max,
+            self.latency_s + num_bytes / self.network_bytes_per_s,
+            self.latency_s + number * self.processor_s + num_bytes * self.processor_s_per_byte,
+        )
+
+    def of_reads(self, rounds: Sequence[Sequence[int]]) -> Cost:
+        """What GETs cost that go out in rounds, each of which waits for the one before.
+
+        rounds  bytes of the answers
+        """
+        seconds = sum(map(self.round_s, rounds))
+        return Cost(seconds, self.prices.usd(gets=sum(map(len, rounds)), bytes_read=sum(map(sum, rounds))))
+
+    def with_options(self, options: Mapping[str, str]) -> RequestCosts:
+        """These costs with what `options` says: `store_costs` for others to begin with, and `COST_OPTIONS`.
+
+        options  lower-case names to decimal texts; other names are left alone
+        Raises `UsageError` for an unknown store, and for a value that is no number (of at least 0 for a price, above
+        that for all else).
+        """
+        base = costs_of(options["store_costs"]) if "store_costs" in options else self
+        times, prices = dict[str, Any](), dict[str, Any]()
+        for name, (field_name, unit) in COST_OPTIONS.items():
+            if name in options:
+                is_price = field_name in _PRICES
+                value = _number(name, options[name], may_be_zero=is_price)
+                (prices if is_price else times)[field_name] = value * unit
+        if not times and not prices:
+            return base
+        return replace(base, **times, prices=replace(base.prices, **prices))
+
+    def options(self) -> dict[str, str]:
+        """The options that make `with_options` give these costs, whatever the others were."""
+        found = {}
+        for name, (field_name, unit) in COST_OPTIONS.items():
+            value = getattr(self.prices if field_name in _PRICES else self, field_name)
+            found[name] = f"{value / unit:.6g}"
+        return found
+
+
+_PRICES: Final = frozenset(field.name for field in fields(Prices))
+COST_OPTIONS: Final[Mapping[str, tuple[str, float]]] = {
+    "latency_ms": ("latency_s", 1e-3),
+    "connection_mb_per_s": ("connection_bytes_per_s", 1e6),
+    "network_mb_per_s": ("network_bytes_per_s", 1e6),
+    "processor_us": ("processor_s", 1e-6),
+    "processor_ns_per_byte": ("processor_s_per_byte", 1e-9),
+    **{field.name: (field.name, 1.0) for field in fields(Prices)},
+}
+"""Storage options that say what a store costs: the field that each of them sets, and its unit."""
+
+
+def tells_costs(options: Mapping[str, str]) -> bool:
+    """Whether `RequestCosts.with_options` would find something."""
+    return "store_costs" in options or any(name in options for name in COST_OPTIONS)
+
+
+def _number(name: str, text: str, *, may_be_zero: bool) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isfinite(value) and (value > 0 or (value == 0 and may_be_zero)):
+        return value
+    least = "of at least 0" if may_be_zero else "above 0"
+    raise UsageError(f"storage option {name}: expected a number {least}, found {text!r}")
+
+
+# S3 in the same region, 10 Gbit/s, TLS: 85 MB/s of a connection is Amazon's own figure. us-east-1; docs/costs.md.
 SIGNED_GETS: Final = RequestCosts(
+    name="s3",
     latency_s=0.030,
     connection_bytes_per_s=85e6,
     network_bytes_per_s=1.25e9,
     processor_s=120e-6,
     processor_s_per_byte=1.4e-9,
+    prices=Prices(get_usd_per_million=0.4, put_usd_per_million=5.0, list_usd_per_million=5.0),
 )
 # The same through aiobotocore, which needs a millisecond for a GET.
 CLIENT_GETS: Final = replace(SIGNED_GETS, processor_s=1000e-6)
+# Directory buckets, in the same zone; they need aiobotocore. A GiB costs as much as 20,000 GETs.
+EXPRESS_GETS: Final = replace(
+    CLIENT_GETS,
+    name="s3-express",
+    latency_s=0.005,
+    prices=Prices(
+        get_usd_per_million=0.03,
+        put_usd_per_million=1.13,
+        list_usd_per_million=1.13,
+        read_usd_per_gib=0.0006,
+        write_usd_per_gib=0.0032,
+    ),
+)
+GCS_GETS: Final = replace(SIGNED_GETS, name="gcs", latency_s=0.050)  # asks the prices of S3
+AZURE_GETS: Final = replace(
+    SIGNED_GETS,
+    name="azure",
+    latency_s=0.020,
+    prices=Prices(get_usd_per_million=0.44, put_usd_per_million=5.5, list_usd_per_million=5.5),
+)
+# A server of one's own, in the same network.
+MINIO_GETS: Final = replace(SIGNED_GETS, name="minio", latency_s=0.005, prices=FREE)
+
+STORE_COSTS: Final[Mapping[str, RequestCosts]] = {
+    costs.name: costs for costs in (SIGNED_GETS, EXPRESS_GETS, GCS_GETS, AZURE_GETS, MINIO_GETS)
+}
+"""Stores whose costs are known, by the names that the option `store_costs` takes."""
+
+
+def costs_of(store: str | RequestCosts) -> RequestCosts:
+    """The costs of a store by its name. Raises `UsageError` for an unknown one."""
+    if isinstance(store, RequestCosts):
+        return store
+    found = STORE_COSTS.get(store)
+    if found is None:
+        raise UsageError(f"costs are known of {', '.join(STORE_COSTS)}; found {store!r}")
+    return found
 
 
 def requests_within_descriptors(requests: int, descriptors: int | None = None) -> int:
@@ -103,5 +284,5 @@ def requests_within_descriptors(requests: int, descriptors: int | None = None) -
 
 
 def _power_of_two(value: float) -> int:
-    """The nearest one, by ratio."""
-    return 1 << max(0, round(math.log2(value)))
+    """The nearest one, by ratio; 1 for less than that."""
+    return 1 << round(math.log2(max(1.0, value)))

@@ -7,10 +7,11 @@ path counts in the caller's thread while the engine thread counts its own.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from contextvars import ContextVar
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from lance_io.records import dataclass
 from lance_io.store.forking import survive_fork
@@ -42,12 +43,18 @@ class LoggedRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OperationCounts:
-    """Counts of one class of requests; `num_bytes` are payload bytes received (reads) or sent (writes)."""
+    """Counts of one class of requests; `num_bytes` are payload bytes received (reads) or sent (writes).
+
+    errors     requests that failed, whatever came of it
+    retries    requests that repeat one that failed, or was late
+    throttles  of the errors those by which the store asked for fewer requests
+    """
 
     requests: int = 0
     num_bytes: int = 0
     errors: int = 0
     retries: int = 0
+    throttles: int = 0
 
     def __sub__(self, earlier: OperationCounts) -> OperationCounts:
         return OperationCounts(
@@ -55,6 +62,7 @@ class OperationCounts:
             self.num_bytes - earlier.num_bytes,
             self.errors - earlier.errors,
             self.retries - earlier.retries,
+            self.throttles - earlier.throttles,
         )
 
 
@@ -91,6 +99,60 @@ class StatsSnapshot:
         return sum(counts.num_bytes for name, counts in self.operations.items() if name not in READS)
 
 
+class Tally:
+    """Numbers that things which come and go have counted, all together, by name: they only grow.
+
+    Counting costs nothing more by it: what is counted is looked at when somebody asks.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a collection of garbage inside of it may end one of the things
+        self._live: dict[int, Mapping[Any, list[int]]] = {}
+        self._past: dict[Any, list[int]] = {}  # of those that are gone; less what was there before a fork
+        survive_fork(self)
+
+    def start_over(self) -> None:
+        """Begin at zero: what the parent of a fork has counted is the parent's."""
+        self._lock = threading.RLock()
+        self._past = {name: [-number for number in numbers] for name, numbers in self._sum({}).items()}
+
+    def follow(self, owner: object, numbers: Mapping[Any, list[int]]) -> None:
+        """Count `numbers`, which may grow, for as long as `owner` lives, and what they were at its end for ever."""
+        with self._lock:
+            self._live[id(numbers)] = numbers
+        weakref.finalize(owner, self._end, numbers).atexit = False
+
+    def _end(self, numbers: Mapping[Any, list[int]]) -> None:
+        with self._lock:
+            del self._live[id(numbers)]
+            _add_up(self._past, numbers)
+
+    def total(self) -> dict[Any, list[int]]:
+        """The numbers now."""
+        with self._lock:
+            return self._sum(self._past)
+
+    def _sum(self, past: Mapping[Any, list[int]]) -> dict[Any, list[int]]:
+        found = {name: list(numbers) for name, numbers in past.items()}
+        for numbers in list(self._live.values()):
+            _add_up(found, numbers)
+        return found
+
+
+def _add_up(found: dict[Any, list[int]], numbers: Mapping[Any, list[int]]) -> None:
+    for name, values in list(numbers.items()):
+        known = found.get(name)
+        found[name] = list(values) if known is None else [a + b for a, b in zip(known, values, strict=True)]
+
+
+_of_process: Final = Tally()
+
+
+def process_operations() -> dict[Operation, OperationCounts]:
+    """What this process has asked of stores, all together, those among them that are closed; it only grows."""
+    return {name: OperationCounts(*numbers) for name, numbers in _of_process.total().items()}
+
+
 class StoreStats:
     """Thread-safe counters of one store.
 
@@ -98,7 +160,8 @@ class StoreStats:
     """
 
     def __init__(self, log_max: int = 0) -> None:
-        self._counts: dict[Operation, list[int]] = {}  # requests, bytes, errors, retries
+        self._counts: dict[Operation, list[int]] = {}  # in the order of `OperationCounts`
+        _of_process.follow(self, self._counts)
         self._in_flight_peak = 0
         self._log: deque[LoggedRequest] | None = deque(maxlen=log_max) if log_max else None
         self.start_over()
@@ -149,6 +212,12 @@ class StoreStats:
             self._add(operation, 0, num_bytes, num_requests if failed else 0, 0)
             self._in_flight -= num_requests
 
+    def throttled(self, operation: Operation) -> None:
+        """A request that failed did so because the store asks for fewer."""
+        with self._lock:
+            self._add(operation, 0, 0, 0, 0)
+            self._counts[operation][4] += 1
+
     def error(self, operation: Operation) -> None:
         """Count a request that failed at once (nothing went out)."""
         with self._lock:
@@ -168,7 +237,7 @@ class StoreStats:
     def _add(self, operation: Operation, requests: int, num_bytes: int, errors: int, retries: int) -> None:
         counts = self._counts.get(operation)
         if counts is None:
-            counts = self._counts[operation] = [0, 0, 0, 0]
+            counts = self._counts[operation] = [0, 0, 0, 0, 0]
         counts[0] += requests
         counts[1] += num_bytes
         counts[2] += errors

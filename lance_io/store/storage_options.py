@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
 
 from lance_io.errors import UsageError
-from lance_io.store.api import StoreProfile
+from lance_io.store.api import PROFILE_OPTIONS
+from lance_io.store.costs import COST_OPTIONS
 
 if TYPE_CHECKING:
     from lance_io.store.api import Durability
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _VARIABLES = {
-    f"LANCE_IO_{name.upper()}": name
-    for name in ("block_size", "durability", *(field.name for field in fields(StoreProfile)[1:]))
+    f"LANCE_IO_{name.upper()}": name for name in ("durability", "store_costs", *PROFILE_OPTIONS, *COST_OPTIONS)
 }
 _VARIABLES_OF_PYLANCE = {
     "LANCE_IO_THREADS": "requests_start",

@@ -14,13 +14,15 @@ from lance_io.dataset.rows.take_rows import take_positions
 from lance_io.dataset.run_plan import run
 from lance_io.dataset.scan import execute
 from lance_io.dataset.scan.explain import explain_scan, explain_take
-from lance_io.dataset.scan.io_plan import count_of
+from lance_io.dataset.scan.io_plan import IoPlan, PlannedRequest, Round, count_of
 from lance_io.dataset.scan.scan_options import ColumnOrdering, scan_options
 from lance_io.dataset.scan.scan_plan import scan_projection
 from lance_io.dataset.version.open_version import open_options, open_steps
 from lance_io.dataset.version.session import Session
+from lance_io.errors import UsageError
 from lance_io.plans.plan import drive_sync
 from lance_io.store.api import CLOUD
+from lance_io.store.costs import STORE_COSTS
 from lance_io.store.local.disk import LocalStore
 from lance_io.testing.record import RecordingStore, record
 
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     import lance
 
-    from lance_io.dataset.scan.io_plan import IoPlan
     from lance_io.dataset.version.state import DatasetState
     from lance_io.store.url import Location
 
@@ -162,6 +163,46 @@ def test_text_and_plain_values(state: DatasetState) -> None:
     )
 
 
+def test_cost_of_a_plan_by_hand() -> None:
+    """Two rounds, the second of them of two purposes, which are one round of three GETs."""
+    rounds = (
+        Round(1, "metadata", (PlannedRequest("a", 0, 1000),), 1000),
+        Round(2, "index", (PlannedRequest("a", 2000, 3000),), 900),
+        Round(2, "data", (PlannedRequest("b", 0, 8_500_000), PlannedRequest("b", 9_000_000, 9_001_000)), 8_000_000),
+    )
+    assert IoPlan(rounds).cost is None
+    assert IoPlan(rounds).to_dict()["cost"] is None
+    plan = IoPlan(rounds, costs=STORE_COSTS["s3"])
+    assert plan.cost is not None
+    assert plan.cost.seconds == pytest.approx((0.030 + 120e-6 + 1000 * 1.4e-9) + (0.030 + 0.100))
+    assert plan.cost.usd == pytest.approx(4 * 0.4e-6)
+    assert "cost   160.1 ms, $1.6e-06 ($1.60 a million times) on s3" in str(plan)
+    free = IoPlan(rounds, costs=STORE_COSTS["minio"])
+    assert "no money on minio" in str(free)
+
+
+def test_as_if_it_were_elsewhere(state: DatasetState) -> None:
+    """A named store shares requests as that store does: the plan of the table behind the scheduler, and its price."""
+    options = scan_options(columns=["id", "text"])
+    own = run(state, explain_scan(state, options, cold=True))
+    there = run(state, explain_scan(state, options, cold=True, store="s3"))
+    cloud = replace(state, location=replace(state.location, store=RecordingStore(LocalStore(profile=CLOUD))))
+    assert there.of_purpose("data") == run(cloud, explain_scan(cloud, options, cold=True)).of_purpose("data")
+    assert there.cost == STORE_COSTS["s3"].of_reads(
+        [
+            [end - start for one in there.rounds if one.number == number for _, start, end in one.requests]
+            for number in range(1, there.num_rounds + 1)
+        ]
+    )
+    assert (own.cost is None) == state.answers_sync
+    take = run(state, explain_take(state, [1, 5000, 8000], store="s3-express"))
+    assert take.cost is not None and take.cost.usd == pytest.approx(
+        take.num_requests * 0.03e-6 + take.num_bytes / 2**30 * 0.0006
+    )
+    with pytest.raises(UsageError, match="s3-express"):
+        run(state, explain_take(state, [1], store="tape"))
+
+
 async def test_scanners_explain_themselves(table: lance.LanceDataset) -> None:
     dataset = LanceDataset(table.uri)
     plan = dataset.scanner(["id"], limit=2000).explain_io()
@@ -170,6 +211,9 @@ async def test_scanners_explain_themselves(table: lance.LanceDataset) -> None:
     assert [one.purpose for one in dataset.scanner(["id"], limit=10).explain_io().rounds] == ["index", "data"]
     async with AsyncDataset.open(table.uri) as opened:
         assert await opened.scanner(["id"], limit=2000).explain_io() == plan
+        there = await opened.scanner(["id"], limit=2000).explain_io(store="gcs", cold=True)
+    assert there == dataset.scanner(["id"], limit=2000).explain_io(store=STORE_COSTS["gcs"], cold=True)
+    assert there.cost is not None and there.costs == STORE_COSTS["gcs"]
 
 
 def test_command(run: Any, table: lance.LanceDataset) -> None:
@@ -182,4 +226,15 @@ def test_command(run: Any, table: lance.LanceDataset) -> None:
     assert run("explain", table.uri, "--take", "1", "--take-random", 2).code == 2
     assert run("explain", table.uri, "--take", "1", "--limit", 2).code == 2
     assert run("explain", table.uri, "--take-random", 100000).code == 2
+    assert (report["cost"], report["opening"]["cost"]) == (None, None)  # of the local disk
+    priced = run(
+        "explain", table.uri, "--take", "0,17", "--store", "s3", "-o", "read_usd_per_gib=0.02", "--json"
+    ).report
+    usd = priced["num_requests"] * 0.4e-6 + priced["num_bytes"] / 2**30 * 0.02
+    assert (priced["cost"]["store"], priced["cost"]["usd"]) == ("s3", pytest.approx(usd))
+    opening = priced["opening"]
+    assert opening["cost"]["usd"] == pytest.approx(5e-6 + 0.4e-6 + opening["num_bytes"] / 2**30 * 0.02)
+    assert opening["cost"]["seconds"] == pytest.approx(2 * 0.030 + opening["num_bytes"] / 85e6)
+    assert "a million times) on s3" in run("explain", table.uri, "--store", "s3").out
+    assert run("explain", table.uri, "--store", "tape").code == 2
     assert "more (--all shows them)" in run("explain", table.uri, "--take-random", 1000).out

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 from lance_io.limits import MIB
 from lance_io.store import storage_options
-from lance_io.store.api import CLOUD, LOCAL, StoreProfile
+from lance_io.store.api import CLOUD, LOCAL, PROFILE_OPTIONS
 from lance_io.store.azure import container_options
 from lance_io.store.cloud import client_options
+from lance_io.store.costs import COST_OPTIONS
 from lance_io.store.gcs import gcs_options
 from lance_io.store.s3 import bucket_options
 from lance_io.store.upload import PART_BYTES, PARTS_IN_FLIGHT
@@ -34,14 +34,13 @@ NAMED = named(SECTIONS["Options"])
 
 
 def test_every_number_of_a_profile_is_named() -> None:
-    assert {field.name for field in fields(StoreProfile)} - {"name"} <= NAMED
+    assert {*PROFILE_OPTIONS, *COST_OPTIONS, "store_costs"} <= NAMED
 
 
 def test_every_option_of_s3_is_named_and_no_other() -> None:
     source = "".join(Path(module.__file__).read_text() for module in (bucket_options, client_options))
     read = set(re.findall(READ, source))
-    profile = {field.name for field in fields(StoreProfile)} | {"block_size", "durability"}
-    assert NAMED - profile == read
+    assert NAMED - {*PROFILE_OPTIONS, *COST_OPTIONS, "store_costs", "durability"} == read
 
 
 def test_every_option_of_azure_is_named_and_no_other() -> None:

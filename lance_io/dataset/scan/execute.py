@@ -16,6 +16,7 @@ from lance_io.dataset.scan.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan.scan_plan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scan.scan_statistics import count_items, counting, watch_scan
 from lance_io.dataset.scan.stream import ScanRun
+from lance_io.io import call_metrics
 from lance_io.levels.portable import Portable
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.plans.streams import Each, Items, iterate_async, iterate_sync
@@ -136,7 +137,7 @@ async def _collect(scan: _Scan) -> pa.Table:
 
 def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The batches of a scan, at most a few of them in memory; closing the iterator ends the scan."""
-    if options.scan_stats_callback is None and _is_run_here(state, options):
+    if options.scan_stats_callback is None and not call_metrics.watchers and _is_run_here(state, options):
         return iterate_sync(_Scan(state, options, schema, None).batches())
     return _stream_watched(state, options, schema)
 

@@ -34,7 +34,8 @@ from lance_io.file.scan.readahead import file_pieces, group_bytes
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import Read
 from lance_io.spans import Ranges
-from lance_io.store.api import InvalidRange, ShortRead
+from lance_io.store.api import CLOUD, InvalidRange, ShortRead
+from lance_io.store.costs import costs_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -56,20 +57,30 @@ if TYPE_CHECKING:
     from lance_io.io.cache import SearchCache
     from lance_io.plans.plan import Plan, Request
     from lance_io.spans import IntArray, Steps
+    from lance_io.store.costs import RequestCosts
 
 T = TypeVar("T")
 
 
-def explain_take(state: DatasetState, indices: Any, columns: Selection = None, *, cold: bool = False) -> Plan[IoPlan]:
+def explain_take(
+    state: DatasetState,
+    indices: Any,
+    columns: Selection = None,
+    *,
+    cold: bool = False,
+    store: str | RequestCosts | None = None,
+) -> Plan[IoPlan]:
     """What `take(indices, columns)` would ask for.
 
     indices  positions among the rows that are left, as for `take`
     cold     as if nothing had been read before
-    Raises what `take` raises before it reads data.
+    store    as for `explain_scan`
+    Raises what `take` raises before it reads data, and `UsageError` for an unknown store.
     """
     state = _fresh(state) if cold else state
+    costs = None if store is None else costs_of(store)
     projection = project_taken(state.schema, columns)
-    ledger = Ledger(_merging(state, "take"))
+    ledger = Ledger(_merging(state, "take", costs))
     grouped, number = yield from _watch(ledger, group_positions(state, row_numbers(indices)))
     fields = Projection(state.pruned_fields(projection.data_paths))
     files = [
@@ -82,17 +93,22 @@ def explain_take(state: DatasetState, indices: Any, columns: Selection = None, *
         places = [place for place, _ in grouped.groups]
         names = projection.system_names
         yield from _watch(ledger, load_row_columns(state, places, names), max(last, default=number))
-    return _plan(state, ledger)
+    return _plan(state, ledger, costs)
 
 
-def explain_scan(state: DatasetState, options: ScanOptions, *, cold: bool = False) -> Plan[IoPlan]:
+def explain_scan(
+    state: DatasetState, options: ScanOptions, *, cold: bool = False, store: str | RequestCosts | None = None
+) -> Plan[IoPlan]:
     """What a scan with these options would ask for, when all of it is read.
 
-    cold  as if nothing had been read before
-    Raises what the scan raises before it reads data.
+    cold   as if nothing had been read before
+    store  as if the table were in such a store, by its name or its costs: what is asked for shares requests as there,
+           and is priced as there; None: in its own
+    Raises what the scan raises before it reads data, and `UsageError` for an unknown store.
     """
     state = _fresh(state) if cold else state
-    ledger = Ledger(_merging(state, "scan"))
+    costs = None if store is None else costs_of(store)
+    ledger = Ledger(_merging(state, "scan", costs))
     projection: OutputProjection | None = None
     if options.order_by:
         ordering = Ordering(state, options)
@@ -101,7 +117,7 @@ def explain_scan(state: DatasetState, options: ScanOptions, *, cold: bool = Fals
     plan, number = yield from _watch(ledger, plan_scan(state, options, projection))
     fields = plan.early_read or Projection([])
     if is_taken(state, plan):
-        ledger.merging = _merging(state, "take")
+        ledger.merging = _merging(state, "take", costs)
         files: list[Plan[Any]] = [
             _take_file(ledger, state.context, here, np.arange(span.start, span.end, dtype=np.int64), number)
             for span in plan.spans
@@ -115,19 +131,22 @@ def explain_scan(state: DatasetState, options: ScanOptions, *, cold: bool = Fals
         ]
     yield Together(files)
     _note_unknown(ledger, plan, options)
-    return _plan(state, ledger)
+    return _plan(state, ledger, costs)
 
 
 def _fresh(state: DatasetState) -> DatasetState:
     return replace(state, session=Session())
 
 
-def _merging(state: DatasetState, kind: Literal["scan", "take"]) -> Merging:
+def _merging(state: DatasetState, kind: Literal["scan", "take"], costs: RequestCosts | None) -> Merging:
+    if costs is not None:
+        return Merging.of(CLOUD.with_costs(costs), kind, now=False)
     return Merging.of(state.context.store.profile, kind, now=state.answers_sync)
 
 
-def _plan(state: DatasetState, ledger: Ledger) -> IoPlan:
-    return IoPlan(ledger.rounds(), state.location.path, tuple(ledger.notes))
+def _plan(state: DatasetState, ledger: Ledger, costs: RequestCosts | None) -> IoPlan:
+    costs = costs or state.context.store.profile.costs
+    return IoPlan(ledger.rounds(), state.location.path, tuple(ledger.notes), costs)
 
 
 def _note_unknown(ledger: Ledger, plan: ScanPlan, options: ScanOptions) -> None:

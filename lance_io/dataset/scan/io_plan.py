@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from lance_io.spans import Purpose, Ranges
     from lance_io.store.api import StoreProfile
+    from lance_io.store.costs import Cost, RequestCosts
 
 UNBOUNDED: Final = 1 << 62
 SHOWN_REQUESTS_MAX: Final = 12  # per round, in the text form
@@ -61,11 +62,13 @@ class IoPlan:
     rounds  ascending by number
     base    what the keys have in common, left out when the plan is printed
     notes   what the plan cannot know without reading data, in words
+    costs   of requests to the store that it is for; None where they are nothing to speak of
     """
 
     rounds: tuple[Round, ...]
     base: str = ""
     notes: tuple[str, ...] = ()
+    costs: RequestCosts | None = None
 
     @property
     def num_rounds(self) -> int:
@@ -87,6 +90,16 @@ class IoPlan:
         """Bytes that are needed of them."""
         return sum(one.wanted_bytes for one in self.rounds)
 
+    @property
+    def cost(self) -> Cost | None:
+        """Seconds until the last byte is here, and US dollars, as its store is expected to be; None without `costs`."""
+        if self.costs is None:
+            return None
+        sizes: defaultdict[int, list[int]] = defaultdict(list)
+        for one in self.rounds:
+            sizes[one.number] += [end - start for _, start, end in one.requests]
+        return self.costs.of_reads(list(sizes.values()))
+
     def of_purpose(self, purpose: Purpose) -> tuple[PlannedRequest, ...]:
         """The requests of one purpose, round by round."""
         return tuple(request for one in self.rounds if one.purpose == purpose for request in one.requests)
@@ -102,6 +115,7 @@ class IoPlan:
             "num_requests": self.num_requests,
             "num_bytes": self.num_bytes,
             "wanted_bytes": self.wanted_bytes,
+            "cost": None if self.cost is None or self.costs is None else cost_report(self.cost, self.costs),
             "notes": list(self.notes),
             "rounds": [
                 {
@@ -133,6 +147,8 @@ class IoPlan:
             f"total  {count_of(self.num_rounds, 'round')}, {count_of(self.num_requests, 'request')}, "
             f"{format_bytes(self.num_bytes)} ({format_bytes(self.wanted_bytes)} wanted)"
         )
+        if self.cost is not None and self.costs is not None:
+            lines.append(f"cost   {cost_text(cost_report(self.cost, self.costs))}")
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -140,6 +156,18 @@ class IoPlan:
 def count_of(count: int, noun: str) -> str:
     """A number with its noun: `1 request`, `1,200 requests`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def cost_report(cost: Cost, costs: RequestCosts) -> dict[str, Any]:
+    """What something costs in plain values, for JSON."""
+    return {"store": costs.name, "seconds": cost.seconds, "usd": cost.usd}
+
+
+def cost_text(report: dict[str, Any]) -> str:
+    """A `cost_report` for people: `93.4 ms, $0.000002 ($2.00 a million times) on s3`."""
+    usd = report["usd"]
+    money = f"${usd:.2g} (${1e6 * usd:,.2f} a million times)" if usd else "no money"
+    return f"{1000 * report['seconds']:,.4g} ms, {money} on {report['store']}"
 
 
 def format_bytes(num_bytes: float) -> str:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from lance_io.io import call_metrics
 from lance_io.io.stats import IoStats, io_stats
 from lance_io.records import dataclass
 
@@ -75,6 +76,10 @@ class ScanWatch:
         """So many rows have come from the file room."""
         self._counts["rows_scanned"] += num_rows
 
+    def tell(self, *, failed: bool) -> None:
+        """Tell those who watch calls."""
+        call_metrics.tell("scan", (time.perf_counter_ns() - self._started_ns) / 1e9, self._seen, failed=failed)
+
     def statistics(self) -> ScanStatistics:
         """The counts so far."""
         elapsed_ns = time.perf_counter_ns() - self._started_ns
@@ -91,15 +96,23 @@ class ScanWatch:
 
 @contextmanager
 def watch_scan(callback: Callable[[ScanStatistics], Any] | None) -> Iterator[ScanWatch | None]:
-    """Tell `callback` what the scan inside the block cost, also when it ends early; without one there is no watch."""
-    if callback is None:
+    """Tell `callback`, and who watches calls, what the scan inside the block cost, also when it ends early.
+
+    Where nobody is to be told there is no watch.
+    """
+    if callback is None and not call_metrics.watchers:
         yield None
         return
-    watch = ScanWatch()
+    watch, failed = ScanWatch(), False
     try:
         yield watch
+    except Exception:
+        failed = True
+        raise
     finally:
-        callback(watch.statistics())
+        watch.tell(failed=failed)
+        if callback is not None:
+            callback(watch.statistics())
 
 
 def counting(watch: ScanWatch | None) -> AbstractContextManager[None]:

@@ -13,6 +13,7 @@ from lance_io.dataset.write.group_append import GroupAppend, PulledRows, append_
 from lance_io.dataset.write.input_data import AsyncRows, Rows, async_rows_of, rows_of
 from lance_io.dataset.write.write_arguments import TABLE_KEYWORDS, Write, check_known
 from lance_io.dataset.write.write_rows import write_rows
+from lance_io.io import call_metrics
 from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
 from lance_io.runtime import check_not_on_engine, in_thread
 from lance_io.runtime.feeding import run_fed, wrap_fed
@@ -101,6 +102,12 @@ def _table_write(uri: Destination | None, mode: str, options: dict[str, Any]) ->
 
 def run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """Run the plan that `make` gives for target, rows and options."""
+    if call_metrics.watchers:
+        return call_metrics.watch_call(make, partial(_run_write, write, data, schema, make))
+    return _run_write(write, data, schema, make)
+
+
+def _run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     return _run_rows(write, rows_of(data, schema), make)
 
 
@@ -112,6 +119,13 @@ def _run_rows(write: Write, rows: Rows, make: Callable[..., Plan[T]]) -> T:
 
 async def run_write_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """`run_write` on any loop."""
+    if call_metrics.watchers:
+        with call_metrics.count_call(make):
+            return await _run_write_async(write, data, schema, make)
+    return await _run_write_async(write, data, schema, make)
+
+
+async def _run_write_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     return await _run_rows_async(write, await async_rows_of(data, schema), make)
 
 

@@ -209,6 +209,8 @@ class CloudStore(Generic[Clients]):
             finally:
                 self.stats.end(operation, num_bytes if done else 0, failed=not done)
                 gate.leave(failure)
+            if isinstance(failure, Throttled):
+                self.stats.throttled(operation)
             if decides and not isinstance(failure, Unsent):
                 failure = _is_undecided(failure)
             again = not isinstance(failure, OutcomeUnknown)

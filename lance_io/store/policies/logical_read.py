@@ -208,6 +208,8 @@ class Reading:
         self._race = None
         received = max(0, self.download.received - self._received_before)
         self._sending.stats.end("get", received, failed=failed)
+        if isinstance(failure, Throttled):
+            self._sending.stats.throttled("get")
         self._sending.gate.leave(failure)
 
     def _pause_s(self, failure: Transient) -> float | None:

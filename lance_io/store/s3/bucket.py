@@ -7,15 +7,17 @@ over connections of our own (`http/`), or through a client (`client_gets.py`).
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import LanceError, NotFound
-from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
+from lance_io.store.api import ALL, CLOUD, S3_EXPRESS, SLOW_CLIENT, Capabilities, ObjectMeta
 from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
+from lance_io.store.costs import MINIO_GETS, tells_costs
 from lance_io.store.failures import Transient, name_bucket
 from lance_io.store.s3.bucket_options import S3Options, parse_s3
 from lance_io.store.s3.error_codes import client_error, coded_error
@@ -45,7 +47,10 @@ def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
         if find_spec(package) is None:  # it is imported when it is first needed
             raise missing_library(package)
     parsed = parse_s3(bucket, options)
-    profile = (CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planning(options))
+    planned = planning(options)
+    profile = (S3_EXPRESS if parsed.express else CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planned)
+    if not parsed.is_amazon and not tells_costs(planned):  # reads are planned as from S3, and cost nothing
+        profile = replace(profile, costs=MINIO_GETS)
     return S3Store(parsed, profile=profile.within_descriptors())
 
 

@@ -1,0 +1,231 @@
+"""Metrics of this process: what was asked of stores, what is cached and held, what each call took.
+
+    stop = lance_io.metrics.on_call(print)      a `CallMetrics` for every call that is over
+    lance_io.metrics.collect()                  all counters, as `Sample`s
+    calls = lance_io.metrics.CallRecorder()     counts calls from now on, for `prometheus_text`
+    lance_io.metrics.prometheus_text(calls)     in the text format of Prometheus
+    stop = lance_io.metrics.instrument()        to OpenTelemetry (`lance_io[otel]`)
+
+Counters are kept anyway and looked at when somebody asks; calls are measured only while somebody watches. No metric has
+more labels than the kind of a request, or of a call: no URI, no key, no credential is in any of them. After a fork the
+child's counters begin at zero. docs/operations.md says what each of them means.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from lance_io.io.cache import process_cache_stats
+from lance_io.io.call_metrics import CallMetrics, on_call
+from lance_io.io.stats import process_stats
+from lance_io.records import dataclass
+from lance_io.store.counters import process_operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+
+__all__ = ["METRICS", "CallMetrics", "CallRecorder", "Metric", "Sample", "collect", "instrument", "on_call"]
+__all__ += ["prometheus_text"]
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+ROUNDS: Final = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 16.0, 64.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What is measured.
+
+    name     as OpenTelemetry has it
+    kind     "counter" (only grows), "gauge" or "histogram"
+    unit     "s", "By", or what is counted, in braces
+    text     what it means, in a line
+    labels   names of its labels
+    bounds   upper ends of a histogram's buckets
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    text: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+    @property
+    def prometheus_name(self) -> str:
+        """Its name in Prometheus, by the rules of OpenTelemetry: with the unit, and `_total` for counters."""
+        unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
+        return self.name.replace(".", "_") + unit + ("_total" if self.kind == "counter" else "")
+
+
+class Sample(NamedTuple):
+    """One number.
+
+    metric  what it is
+    labels  values of the metric's labels
+    value   the number now
+    """
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+_OPERATION: Final = ("operation",)
+_BY_OPERATION: Final = (  # with the field of `OperationCounts`
+    (Metric("lance_io.requests", "counter", "{request}", "requests sent, by kind", _OPERATION), "requests"),
+    (Metric("lance_io.transferred", "counter", "By", "bytes received or sent, by kind", _OPERATION), "num_bytes"),
+    (Metric("lance_io.request.errors", "counter", "{request}", "requests that failed", _OPERATION), "errors"),
+    (Metric("lance_io.retries", "counter", "{request}", "requests made again: failed or late", _OPERATION), "retries"),
+    (Metric("lance_io.throttles", "counter", "{request}", "refusals: ask for less", _OPERATION), "throttles"),
+)
+_OF_READS: Final = (  # with the attribute of `IoStats`
+    (Metric("lance_io.ranges", "counter", "{range}", "byte ranges asked for"), "num_ranges"),
+    (Metric("lance_io.wanted", "counter", "By", "bytes asked for"), "bytes_wanted"),
+    (Metric("lance_io.read", "counter", "By", "bytes that came for them, gaps included"), "bytes_read"),
+    (Metric("lance_io.rounds", "counter", "{round}", "periods with a read in flight"), "rounds"),
+    (Metric("lance_io.queue", "counter", "s", "time that reads waited before they were sent"), "queue_s"),
+    (Metric("lance_io.in_flight", "gauge", "{request}", "reads in flight"), "in_flight"),
+    (Metric("lance_io.held", "gauge", "By", "bytes fetched, or being so, and not yet taken"), "bytes_held"),
+)
+_OF_CACHES: Final = (  # with the field of `CacheStats`
+    (Metric("lance_io.cache.hits", "counter", "{lookup}", "lookups that the search cache answered"), "hits"),
+    (Metric("lance_io.cache.misses", "counter", "{lookup}", "lookups that it did not"), "misses"),
+    (Metric("lance_io.cache.evictions", "counter", "{entry}", "entries dropped to make room"), "evictions"),
+    (Metric("lance_io.cache.size", "gauge", "By", "what the search caches hold"), "bytes"),
+    (Metric("lance_io.cache.limit", "gauge", "By", "what they may hold"), "capacity_bytes"),
+)
+_CALL: Final = ("call",)
+CALL_SECONDS: Final = Metric("lance_io.call.duration", "histogram", "s", "time of calls", _CALL, SECONDS)
+CALL_ROUNDS: Final = Metric("lance_io.call.rounds", "histogram", "{round}", "rounds of calls", _CALL, ROUNDS)
+CALL_FAILURES: Final = Metric("lance_io.call.failures", "counter", "{call}", "calls that raised something", _CALL)
+
+METRICS: Final = (
+    *(metric for metric, _ in (*_BY_OPERATION, *_OF_READS, *_OF_CACHES)),
+    CALL_SECONDS,
+    CALL_ROUNDS,
+    CALL_FAILURES,
+)
+"""All metrics; the last three are known while calls are watched."""
+
+
+def collect() -> list[Sample]:
+    """The numbers of this process now, but for those of calls."""
+    operations, reads, caches = process_operations(), process_stats(), process_cache_stats()
+    samples = [
+        Sample(metric, (name,), getattr(counts, field))
+        for metric, field in _BY_OPERATION
+        for name, counts in operations.items()
+    ]
+    samples += [Sample(metric, (), getattr(reads, field)) for metric, field in _OF_READS]
+    samples += [Sample(metric, (), getattr(caches, field)) for metric, field in _OF_CACHES]
+    return samples
+
+
+class CallRecorder:
+    """Counts calls from now on until `stop`: histograms of time and rounds, failures. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers: dict[tuple[Metric, str], list[float]] = {}  # of a histogram: its buckets, then the sum
+        self.stop = on_call(self._note)
+
+    def _note(self, told: CallMetrics) -> None:
+        with self._lock:
+            for metric, value in ((CALL_SECONDS, told.seconds), (CALL_ROUNDS, float(told.rounds))):
+                numbers = self._of(metric, told.call)
+                for number, bound in enumerate(metric.bounds):
+                    numbers[number] += value <= bound
+                numbers[-2] += 1
+                numbers[-1] += value
+            self._of(CALL_FAILURES, told.call)[-1] += told.failed
+
+    def _of(self, metric: Metric, call: str) -> list[float]:
+        size = len(metric.bounds) + 2 if metric.kind == "histogram" else 1
+        return self._numbers.setdefault((metric, call), [0.0] * size)
+
+    def lines(self) -> Iterator[tuple[Metric, str]]:
+        """What was counted, as lines of Prometheus' text, each with its metric."""
+        with self._lock:
+            known = [(metric, call, list(numbers)) for (metric, call), numbers in self._numbers.items()]
+        for metric, call, numbers in known:
+            name = metric.prometheus_name
+            if metric.kind != "histogram":
+                yield metric, f'{name}{{call="{call}"}} {numbers[0]:g}'
+                continue
+            for bound, count in zip((*metric.bounds, math.inf), numbers, strict=False):
+                end = "+Inf" if math.isinf(bound) else f"{bound:g}"
+                yield metric, f'{name}_bucket{{call="{call}",le="{end}"}} {count:.0f}'
+            yield metric, f'{name}_sum{{call="{call}"}} {numbers[-1]!r}'
+            yield metric, f'{name}_count{{call="{call}"}} {numbers[-2]:.0f}'
+
+
+def prometheus_text(calls: CallRecorder | None = None) -> str:
+    """All numbers now in the text format of Prometheus (version 0.0.4), for an HTTP handler to give.
+
+    calls  adds what it has counted of calls
+    """
+    lines: dict[Metric, list[str]] = {}
+    for metric, labels, value in collect():
+        text = ",".join(f'{name}="{label}"' for name, label in zip(metric.labels, labels, strict=True))
+        label_text = f"{{{text}}}" if text else ""
+        lines.setdefault(metric, []).append(f"{metric.prometheus_name}{label_text} {value!r}")
+    for metric, line in calls.lines() if calls is not None else ():
+        lines.setdefault(metric, []).append(line)
+    parts = []
+    for metric, found in lines.items():
+        name = metric.prometheus_name
+        parts += [f"# HELP {name} {metric.text}", f"# TYPE {name} {metric.kind}", *found]
+    return "\n".join(parts) + "\n"
+
+
+def instrument(meter_provider: MeterProvider | None = None) -> Callable[[], None]:
+    """Give all metrics to OpenTelemetry: counters and gauges when its reader asks, calls as they end.
+
+    meter_provider  where they go; None for the global one
+    Gives what ends the measuring of calls (OpenTelemetry has no way to take an observed instrument back: it goes with
+    its provider). Raises `ModuleNotFoundError` without `opentelemetry-api`.
+    """
+    try:
+        from opentelemetry import metrics as otel
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("metrics for OpenTelemetry need opentelemetry-api: lance_io[otel]") from error
+    meter = otel.get_meter("lance_io", meter_provider=meter_provider)
+
+    def observe(wanted: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observed(_: CallbackOptions) -> Iterable[Observation]:
+            return [
+                otel.Observation(value, dict(zip(metric.labels, labels, strict=True)))
+                for metric, labels, value in collect()
+                if metric is wanted
+            ]
+
+        return observed
+
+    for metric in METRICS:
+        make: Any = {
+            "counter": meter.create_observable_counter,
+            "gauge": meter.create_observable_gauge,
+        }.get(metric.kind)
+        if make is not None and metric is not CALL_FAILURES:
+            make(metric.name, callbacks=[observe(metric)], unit=metric.unit, description=metric.text)
+    seconds, rounds = (
+        meter.create_histogram(
+            one.name, unit=one.unit, description=one.text, explicit_bucket_boundaries_advisory=one.bounds
+        )
+        for one in (CALL_SECONDS, CALL_ROUNDS)
+    )
+    failures = meter.create_counter(CALL_FAILURES.name, unit=CALL_FAILURES.unit, description=CALL_FAILURES.text)
+
+    def note(told: CallMetrics) -> None:
+        labels = {"call": told.call}
+        seconds.record(told.seconds, labels)
+        rounds.record(told.rounds, labels)
+        failures.add(int(told.failed), labels)
+
+    return on_call(note)

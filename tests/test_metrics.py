@@ -1,0 +1,212 @@
+"""Metrics beside what a store was asked for; what they cost when nobody watches; that nobody's secrets are in them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+import lance_io
+from lance_io import metrics
+from lance_io.io.cache import SearchCache, process_cache_stats
+from lance_io.store.counters import StoreStats, Tally, process_operations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance_io.metrics import CallMetrics, Sample
+    from tests.servers import S3Server
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
+
+
+@pytest.fixture
+def told() -> Iterator[list[CallMetrics]]:
+    """What watchers are told."""
+    found: list[CallMetrics] = []
+    stop = metrics.on_call(found.append)
+    yield found
+    stop()
+
+
+def numbers() -> dict[tuple[str, ...], float]:
+    return {(sample.metric.prometheus_name, *sample.labels): sample.value for sample in metrics.collect()}
+
+
+def spent(before: dict[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
+    return {name: value - before.get(name, 0) for name, value in numbers().items() if value != before.get(name, 0)}
+
+
+def test_counters_are_those_of_the_store(s3: S3Server, s3_uri: str) -> None:
+    uri = f"{s3_uri}/t"
+    lance_io.write_dataset(pa.table({"a": range(1000)}), uri, storage_options=s3.options())
+    dataset = lance_io.dataset(uri, storage_options=s3.options())
+    stats, before = dataset._state.location.store.stats, numbers()
+    seen = stats.snapshot()
+    dataset.take([1, 700])
+    dataset.to_table()
+    dataset.insert(pa.table({"a": [5]}))
+    made, found = stats.snapshot() - seen, spent(before)
+    assert made["get"].requests > 0 and made["put"].requests > 0
+    for name, counts in made.operations.items():
+        assert found.get(("lance_io_requests_total", name), 0) == counts.requests
+        assert found.get(("lance_io_transferred_bytes_total", name), 0) == counts.num_bytes
+    text = metrics.prometheus_text()
+    assert s3.secret not in text and s3.user not in text and s3.bucket not in text
+
+
+def test_calls(told: list[CallMetrics], tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    lance_io.write_dataset(pa.table({"a": range(1000)}), uri)
+    dataset = lance_io.dataset(uri)
+    dataset.take([1])
+    dataset.take([2])
+    dataset.to_table()
+    assert sum(batch.num_rows for batch in dataset.to_batches()) == 1000
+    dataset.count_rows()
+    assert [one.call for one in told] == ["write", "open", "take", "take", "scan", "scan", "count"]
+    assert [one.rounds for one in told[2:]] == [1, 1, 1, 1, 0]
+    assert not any(one.failed for one in told)
+    with pytest.raises(Exception, match="100000"):
+        dataset.take([100_000])
+    assert (told[-1].call, told[-1].failed) == ("take", True)
+    dataset.delete("a < 5")
+    assert told[-1].call == "delete"
+
+
+async def test_awaited_calls(told: list[CallMetrics], s3: S3Server, s3_uri: str) -> None:
+    uri, options = f"{s3_uri}/t", s3.options()
+    await asyncio.to_thread(lance_io.write_dataset, pa.table({"a": range(1000)}), uri, storage_options=options)
+    told.clear()
+    async with lance_io.AsyncDataset.open(uri, storage_options=options) as dataset:
+        await dataset.take([1])
+        await dataset.take([1])
+        assert (await dataset.to_table()).num_rows == 1000
+    assert [one.call for one in told] == ["open", "take", "take", "scan"]
+    assert (told[2].rounds, told[2].num_requests) == (1, 1)
+    assert told[2].bytes_read > 0
+
+
+def test_a_watcher_that_fails_hurts_nobody(tmp_path: Path) -> None:
+    def fail(_: CallMetrics) -> None:
+        raise RuntimeError("not the call's")
+
+    stop = metrics.on_call(fail)
+    try:
+        assert lance_io.write_dataset(pa.table({"a": [1]}), str(tmp_path / "t")).take([0]).num_rows == 1
+    finally:
+        stop()
+
+
+def python_calls(work: Any) -> list[str]:
+    """The files of all Python functions that are called."""
+    found: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            found.append(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def test_nobody_watching_costs_no_call(tmp_path: Path) -> None:
+    dataset = lance_io.write_dataset(pa.table({"a": range(1000)}), str(tmp_path / "t"))
+    for work in (lambda: dataset.take([1]), dataset.to_table, dataset.count_rows):
+        work()
+        calls = python_calls(work)
+        assert calls and not any(re.search("call_metrics|lance_io/metrics|opentelemetry", name) for name in calls)
+        stop = metrics.on_call(lambda _: None)
+        assert any("call_metrics" in name for name in python_calls(work))
+        stop()
+        assert len(python_calls(work)) == len(calls)
+
+
+def test_counters_only_grow() -> None:
+    """Those of stores and caches that are gone stay in the sums."""
+    before, cached = process_operations(), process_cache_stats()
+    stats, cache = StoreStats(), SearchCache(100)
+    stats.count("head", "k", 7)
+    stats.throttled("head")
+    cache.put(("a",), 1, 10)
+    assert (cache.get(("a",)), cache.get(("b",))) == (1, None)
+    for _ in range(2):
+        found, now = process_operations()["head"], process_cache_stats()
+        less = before.get("head", type(found)())
+        assert (found - less).requests == (found - less).throttles == 1
+        assert (now.hits - cached.hits, now.misses - cached.misses) == (1, 1)
+        stats = cache = None
+
+
+def test_a_forked_child_begins_at_zero() -> None:
+    class Owner:
+        pass
+
+    tally, owner = Tally(), Owner()
+    mine = {"x": [3]}
+    tally.follow(owner, mine)
+    tally.start_over()
+    mine["x"][0] += 2
+    assert tally.total() == {"x": [2]}
+    del owner
+    assert tally.total() == {"x": [2]}
+
+
+def test_opentelemetry_has_the_same_numbers(tmp_path: Path) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    stop = metrics.instrument(provider)
+    dataset = lance_io.write_dataset(pa.table({"a": range(1000)}), str(tmp_path / "t"))
+    dataset.take([1])
+    stop()
+    data = reader.get_metrics_data()
+    assert data is not None
+    found = {
+        one.name: one.data.data_points
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for one in scope.metrics
+    }
+    assert set(found) == {one.name for one in metrics.METRICS}
+    ours: list[Sample] = metrics.collect()
+    for name, points in found.items():
+        for point in points:
+            labels = tuple(point.attributes.values())
+            expected = [one.value for one in ours if (one.metric.name, one.labels) == (name, labels)]
+            assert not expected or expected == [point.value]
+    takes = [point for point in found["lance_io.call.rounds"] if point.attributes == {"call": "take"}]
+    assert [(point.count, point.sum) for point in takes] == [(1, 1)]
+    provider.shutdown()
+
+
+def test_text_for_prometheus(tmp_path: Path) -> None:
+    recorder = metrics.CallRecorder()
+    dataset = lance_io.write_dataset(pa.table({"a": range(1000)}), str(tmp_path / "t"))
+    dataset.take([1])
+    recorder.stop()
+    dataset.take([1])
+    text = metrics.prometheus_text(recorder)
+    rounds = 'lance_io_call_rounds_bucket{call="take",le="%d"} %d'
+    assert rounds % (0, 0) + "\n" + rounds % (1, 1) in text
+    assert 'lance_io_call_duration_seconds_bucket{call="take",le="+Inf"} 1' in text
+    assert 'lance_io_call_failures_total{call="take"} 0' in text
+    line = re.compile(r"(# (HELP|TYPE) \w+ .+|\w+(\{\w+=\"[^\"]*\"(,\w+=\"[^\"]*\")*\})? -?[\d.e+-]+)")
+    assert all(line.fullmatch(one) for one in text.splitlines())
+    assert os.path.basename(tmp_path) not in text
+
+
+def test_the_page_names_every_metric_and_no_other() -> None:
+    named = set(re.findall(r"(?m)^\| `(lance_io_\w+)`", PAGE.read_text()))
+    assert named == {one.prometheus_name for one in metrics.METRICS}
