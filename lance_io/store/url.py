@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
-_NOT_YET = frozenset({"s3+ddb", "cos", "tos"})
+_NOT_YET = frozenset({"s3+ddb"})
 _CLIENTS = {  # what a scheme's store imports
     **dict.fromkeys(("file", "file-object-store"), ("lance_io.store.local.disk",)),
     **dict.fromkeys(("memory", "shared-memory"), ("lance_io.store.memory",)),

@@ -30,7 +30,7 @@ def test_every_test_that_is_named_exists() -> None:
 
 @pytest.mark.parametrize("block", range(len(BLOCKS)))
 def test_blocks_run(block: int, tmp_path: Path) -> None:
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     code = BLOCKS[block].replace("/tmp/", f"{tmp_path}/")
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)

@@ -109,7 +109,9 @@ def test_parameters_have_the_names_and_defaults_of_pylance(ours: type, name: str
     expected, found = parameters(getattr(theirs, name)), parameters(getattr(ours, name))
     takes_more = any(one.kind is one.VAR_KEYWORD for one in found.values())
     for key, one in expected.items():
-        if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+        if one.kind is one.VAR_POSITIONAL:
+            assert any(each.kind is each.VAR_POSITIONAL for each in found.values())
+        elif one.kind is one.VAR_KEYWORD:
             assert takes_more
         elif key in found:
             assert found[key].default == one.default

@@ -107,8 +107,10 @@ class Places:
         if "://" not in base.path and self.location.store.scheme != "file":
             return replace(self.location, path=base.path.strip("/"))
         if base.path not in self.base_options and is_opened_by_fsspec(base.path):
+            scheme, _, rest = base.path.partition("://")
+            shown = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"  # without a user's password, or a token
             raise UnsupportedError(
-                f"base path {base.id} is in a store that fsspec would open ({base.path.partition(':')[0]}://): give "
+                f"base path {base.id} is in a store that fsspec would open ({shown}): give "
                 "base_store_params for it, as it must not be told what the table's own store is opened with",
                 path=self.location.uri,
             )
