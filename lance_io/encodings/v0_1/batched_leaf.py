@@ -128,12 +128,15 @@ class BatchedLeaf:
     # -- rows to runs ----------------------------------------------------------------------------------------------
 
     def _runs(self, selection: RowSelection) -> Runs:
-        """Rows of the file as places in the outermost pages."""
+        """Rows of the file as places in the outermost pages; single ones that are neighbours become one run."""
         starts = selection.starts
         first = self._batches_of(starts)
-        base = self.row_starts[first]
         if selection.ends is None:
-            return Runs(first, starts - base, starts - base + 1)
+            follows = (starts[1:] == starts[:-1] + 1) & (first[1:] == first[:-1])
+            begins, ends_here = np.append(True, ~follows)[: len(starts)], np.append(~follows, True)[: len(starts)]
+            batches, low = first[begins], starts[begins]
+            base = self.row_starts[batches]
+            return Runs(batches, low - base, starts[ends_here] - base + 1)
         ends = selection.ends
         spans = self._batches_of(np.maximum(ends - 1, starts)) - first + 1
         batches = np.repeat(first - np.cumsum(spans) + spans, spans) + np.arange(int(spans.sum()))

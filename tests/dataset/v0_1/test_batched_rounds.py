@@ -14,12 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import lance_io
 from lance_io.dataset.lance_dataset import AsyncDataset
+from lance_io.encodings.v0_1.field_pages import FieldPages, Runs
 from tests.file.test_rounds import Bench, ranges_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lance_io.spans import Ranges
     from tests.file.test_rounds import Lap
 
 ROWS = 40_000
@@ -84,6 +87,28 @@ def test_takes_ask_for_their_values_only(bench: Bench) -> None:
         assert sizes == [16, len("row 20000")]
 
     bench.run(work)
+
+
+def test_rows_that_are_neighbours_are_one_range(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of their batch, as those of the next one lie elsewhere; by place, and in a range of few rows."""
+    counts: list[tuple[str, int]] = []
+    ranges = FieldPages.ranges
+
+    def count(pages: FieldPages, runs: Runs) -> Ranges:
+        found = ranges(pages, runs)
+        counts.append((pages.kind, len(found)))
+        return found
+
+    monkeypatch.setattr(FieldPages, "ranges", count)
+    ours, theirs = lance_io.dataset(str(root)), lance.dataset(str(root))
+    columns = ["a", "s"]
+    for rows, num_runs in (([7], 1), ([*range(1000, 1030)], 2), ([*range(1000, 1030), 5000, 5002, 5003], 4)):
+        assert ours.take(rows, columns=columns).equals(theirs.take(rows, columns=columns))
+        assert sorted(counts) == [("binary", num_runs), ("plain", num_runs)]
+        counts.clear()
+    expected = theirs.to_table(columns=columns, offset=1000, limit=30)
+    assert ours.to_table(columns=columns, offset=1000, limit=30).equals(expected)
+    assert sorted(counts) == [("binary", 2), ("plain", 2)]
 
 
 def spans_of(log: list[str], root: Path) -> list[tuple[int, int]]:
