@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lance_io.dataset.lance_dataset import AsyncDataset
+from lance_io.encodings.v2_0.buffers import StoredBuffer
 from tests.file.test_rounds import Bench, Lap, ranges_of
 
 if TYPE_CHECKING:
@@ -180,5 +181,40 @@ def test_ends_of_small_pages_are_remembered(tmp_path: Path) -> None:
         rounds, _ = lap()
         assert rounds == 1
         assert (await table.take([6, 4000])).to_pylist() == [rows.slice(i, 1).to_pylist()[0] for i in (6, 4000)]
+
+    bench.run(work)
+
+
+@pytest.mark.parametrize("scheme", ["zstd", "lz4"])
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_small_compressed_pages_are_inflated_once(
+    scheme: str, is_warm: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their bytes are remembered without compression: later takes ask for nothing."""
+    field = pa.field("text", pa.string(), metadata={"lance-encoding:compression": scheme})
+    rows = [None if x % 7 == 0 else "" if x % 7 == 1 else f"row {x} of many" for x in range(3000)]
+    table = pa.Table.from_arrays([pa.array(rows)], schema=pa.schema([field]))
+    root = tmp_path / "t"
+    lance.write_dataset(table, root, data_storage_version="2.0")
+    bench = Bench({f"t/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()})
+    inflated: list[int] = []
+    inflate = StoredBuffer.inflate
+
+    def count(buffer: StoredBuffer, stored: memoryview) -> memoryview:
+        inflated.append(len(stored))
+        return inflate(buffer, stored)
+
+    monkeypatch.setattr(StoredBuffer, "inflate", count)
+
+    async def work(lap: Lap) -> None:
+        found = await AsyncDataset.open("t", session=bench.session)
+        if is_warm:
+            await found.warm(["text"])
+            lap()
+        for number, wanted in enumerate(([5, 77, 2999], [0], [1], [*range(40, 60)], [*range(3000)])):
+            assert (await found.take(wanted))["text"].to_pylist() == [rows[row] for row in wanted]
+            rounds, _ = lap()
+            assert number == 0 or rounds == 0
+        assert len(inflated) == 1
 
     bench.run(work)

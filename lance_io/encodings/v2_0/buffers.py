@@ -88,10 +88,14 @@ class StoredBuffer:
             offset = self.offset_bytes
             return (yield Ranges(starts + offset, ends + offset, purpose, keep))
         whole = yield Ranges.of((self.offset_bytes, self.offset_bytes + self.size_bytes))
-        data = _kernels.inflate(whole.piece(0, self.size_bytes), self.scheme, self.plain_bytes)
+        return Fetched(self.inflate(whole.piece(0, self.size_bytes)), starts)
+
+    def inflate(self, stored: memoryview) -> memoryview:
+        """All of its bytes without compression, of which there is one."""
+        data = _kernels.inflate(stored, self.scheme, self.plain_bytes)
         if data.nbytes < self.plain_bytes:
             raise FormatError(f"a compressed buffer holds {data.nbytes} bytes; its values take {self.plain_bytes}")
-        return Fetched(data, starts)
+        return memoryview(data)
 
     def fetch_all(self, *, purpose: Purpose = "data", keep: bool = True) -> Steps[memoryview]:
         """All of its `plain_bytes`. One round."""

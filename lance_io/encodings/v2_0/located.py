@@ -42,7 +42,9 @@ class LocatedIndex:
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes."""
-        return PAGE_BYTES + (0 if self.index is None else 3 * self.index.nbytes)  # and as much again in the kernels
+        if self.index is None:
+            return PAGE_BYTES
+        return PAGE_BYTES + self.index.nbytes * (1 if self.page is None else 3)  # and as much again in the kernels
 
 
 class ValuesKind(NamedTuple):

@@ -3,7 +3,8 @@
     indices  u64 for each value: its end among the bytes, from 0 on in each page, plus `null_adjustment` if it is null
     bytes    of all values, those under nulls too
 
-Some values take two rounds, ends and bytes, unless the ends are known; all of them take one. Lists end the same way
+Some values take two rounds, ends and bytes, unless the ends are known; all of them take one. Of a small page whose
+bytes are compressed these are known with its ends, so that they are inflated once. Lists end the same way
 (`list_page.py`).
 """
 
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
-from lance_io.encodings.rounds import together
+from lance_io.encodings.rounds import merge_ranges, together
 from lance_io.encodings.v2_0.buffers import Runs, StoredBuffer, gather
 from lance_io.encodings.v2_0.fixed import FixedValues
 from lance_io.errors import FormatError
@@ -28,19 +29,24 @@ if TYPE_CHECKING:
 
 END_BYTES: Final = 8
 ENDS_KEPT_BYTES_MAX: Final = 64 * KIB  # more costs a cold take more than its rows' ends, and the cache its room
+PLAIN_KEPT_BYTES_MAX: Final = 256 * KIB  # inflated in less than a millisecond, also where the event loop waits for it
 WIDE_TYPES: Final = (pa.large_string(), pa.large_binary())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndsIndex:
-    """All ends of a page as they lie in the file."""
+    """All ends of a page as they lie in the file.
+
+    plain  the bytes of all values, where these are compressed and few
+    """
 
     data: Any
+    plain: bytes | None = None
 
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes."""
-        return len(self.data) + 128
+        return len(self.data) + len(self.plain or b"") + 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,13 +149,29 @@ class Variable:
         self.data = data
         self.row_bits: int | None = None
 
+    @property
+    def _keeps_plain(self) -> bool:
+        """Whether the bytes are compressed, and worth a place in the cache without it."""
+        data = self.data
+        return (
+            bool(data.scheme) and self.ends.is_kept and max(data.size_bytes, data.plain_bytes) <= PLAIN_KEPT_BYTES_MAX
+        )
+
     def index_ranges(self) -> Ranges | None:
-        """The ends, of small pages."""
-        return self.ends.index_ranges()
+        """The ends, of small pages; with the bytes, where these are compressed."""
+        ranges = self.ends.index_ranges()
+        if ranges is None or not self._keeps_plain:
+            return ranges
+        start = self.data.offset_bytes
+        return merge_ranges([ranges, Ranges.of((start, start + self.data.size_bytes), purpose="index")])
 
     def load_index(self, fetched: Fetched) -> EndsIndex:
-        """The ends."""
-        return self.ends.load_index(fetched)
+        """The ends, and bytes that were compressed."""
+        index = self.ends.load_index(fetched)
+        if not self._keeps_plain:
+            return index
+        data = self.data.inflate(fetched.piece(1, self.data.size_bytes))
+        return EndsIndex(index.data, bytes(data[: self.data.plain_bytes]))
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
         """Some values: two rounds, one with an index; none for bytes where there are none."""
@@ -158,11 +180,19 @@ class Variable:
         starts, ends = spans.starts[there], spans.ends[there]
         if not len(starts):
             return self._array(spans, runs.num_values, b"")
-        fetched = yield from self.data.fetch(starts, ends, keep=len(starts) == 1)
+        if isinstance(index, EndsIndex) and index.plain is not None:
+            fetched = Fetched(index.plain, starts)
+        else:
+            fetched = yield from self.data.fetch(starts, ends, keep=len(starts) == 1)
         return self._array(spans, runs.num_values, gather(fetched, ends - starts))
 
     def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, EndsIndex | None]]:
-        """Some values, and all ends, where these are few: two rounds."""
+        """Some values, and the index, of small pages: two rounds, one where bytes are kept."""
+        if self._keeps_plain:
+            ranges = self.index_ranges()
+            assert ranges is not None, "ends that are kept"
+            found = self.load_index((yield ranges))
+            return (yield from self.read(runs, found)), found
         index = (yield from self.ends.read_all()) if self.ends.is_kept else None
         return (yield from self.read(runs, index)), index
 
