@@ -10,6 +10,8 @@ kernel call for all of them. Of a leaf inside lists the offsets of the lists are
 Of whole batches it is known beforehand where everything is, so they take one round: as many items as the page table
 says, and the bytes of strings between the page in front of the positions and these. What does not lie there is read
 again. There are no nulls, but for empty strings in nullable fields; structs have no page of their own.
+
+Blobs of the first kind are stored as strings are. They are read as descriptions, which is what later versions store.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from lance_io._kernels import DamagedError, gather_ranges, join_bits, join_lists
 from lance_io.codecs.tree import FixedShape, ListShape, Shape
 from lance_io.encodings.api import NoIndex, PageDescription
 from lance_io.encodings.v0_1.field_pages import POSITION_BYTES, FieldPages, Runs, plain_bits
+from lance_io.encodings.v2_1.blob import DESCRIPTOR_TYPE
 from lance_io.encodings.values import build_values
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.v0_1.dictionaries import dictionary_values, is_readable
@@ -229,6 +232,8 @@ class BatchedLeaf:
         if known is None:
             known = (yield pages.ranges(runs)), None
         fetched, of_bytes = known
+        if pages.kind == "blob":
+            return self._describe_blobs(runs, fetched)
         if pages.kind == "binary":
             return (yield from self._read_strings(runs, fetched, of_bytes))
         return self._plain(dtype, runs, fetched)
@@ -292,6 +297,23 @@ class BatchedLeaf:
         buffers = [None if bitmap is None else pa.py_buffer(bitmap), pa.py_buffer(offsets), pa.py_buffer(values)]
         array = pa.Array.from_buffers(dtype, runs.num_values, buffers, nulls)
         return array
+
+    def _describe_blobs(self, runs: Runs, fetched: Fetched) -> pa.Array:
+        """Where the bytes of blobs are: positions of their page are those in the file, as in descriptions."""
+        counts = runs.counts
+        data = int64s(gather_ranges(fetched.buffer, fetched.offsets, POSITION_BYTES * (counts + 1)))
+        lasts = np.cumsum(counts + 1) - 1
+        starts, ends = np.delete(data, lasts), np.delete(data, lasts - counts)
+        is_bad = (starts < 0) | (starts > ends) | (ends > self.file_bytes)
+        if is_bad.any():
+            at = int(np.flatnonzero(is_bad)[0])
+            text = f"a blob from {int(starts[at])} to {int(ends[at])} in a file of {self.file_bytes} bytes"
+            raise FormatError(text, where=f"batch {int(np.repeat(runs.batches, counts)[at])}")
+        is_empty = starts == ends
+        children = [pa.array(np.where(is_empty, 0, starts).astype(np.uint64)), pa.array((ends - starts).astype("u8"))]
+        nulls = int(is_empty.sum()) if self.path.leaf.nullable else 0
+        validity = pa.py_buffer(np.packbits(~is_empty, bitorder="little")) if nulls else None
+        return pa.Array.from_buffers(DESCRIPTOR_TYPE, runs.num_values, [validity], nulls, children=children)
 
     def _check_bytes(self, runs: Runs, firsts: IntArray, ends: IntArray) -> None:
         is_bad = (firsts < 0) | (firsts > ends) | (ends > self.file_bytes)

@@ -2,6 +2,7 @@
 
 plain    fixed width: values back to back                                 (spec: legacy 0.1, section 5.1)
 binary   bytes of all values, then i64[rows + 1] positions in the file    (5.2; the page begins at the positions)
+blob     as binary, of which only the positions are read: they say where the bytes are
 list     i32 or i64[rows + 1] offsets into the item page of the batch     (5.5)
 none     of type null: nothing at all                                     (5.3)
 """
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import pyarrow as pa
 
+from lance_io.encodings.v2_1.blob import DESCRIPTOR_TYPE
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.levels.chunks import OFFSET_BYTES
 from lance_io.levels.path import NodeKind
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from lance_io.levels.path import PathNode
     from lance_io.spans import IntArray
 
-PageKind = Literal["plain", "binary", "list", "none"]
+PageKind = Literal["plain", "binary", "blob", "list", "none"]
+ONE_MORE: Final = ("binary", "blob", "list")  # kinds of pages that hold one number more than values
 POSITION_BYTES: Final = 8  # of the offsets of strings
 
 
@@ -92,7 +95,7 @@ class FieldPages:
         counts = np.maximum(lengths - 1, 0) if kind == "list" else lengths  # a batch without lists may have no offset
         is_bad = (lengths < 0) | (lengths > PAGE_ROWS_MAX)
         if kind != "none":
-            stored = lengths + 1 if kind == "binary" else lengths
+            stored = lengths + 1 if kind in ("binary", "blob") else lengths
             is_bad |= (positions < 0) | (
                 positions + stored * (bits / 8) > file_bytes
             )  # as floats, which are not too small
@@ -105,7 +108,7 @@ class FieldPages:
     @cached_property
     def ends(self) -> IntArray:
         """i64[batches], positions in the file where the pages end."""
-        counts = self.counts + 1 if self.kind in ("binary", "list") else self.counts
+        counts = self.counts + 1 if self.kind in ONE_MORE else self.counts
         ends: IntArray = self.positions + np.where(self.counts > 0, (counts * self.bits + 7) // 8, 0)
         return ends
 
@@ -118,7 +121,7 @@ class FieldPages:
     def ranges(self, runs: Runs) -> Ranges:
         """What to read for some values: their bytes, or offsets, which are kept while bytes of strings are read."""
         base = self.positions[runs.batches]
-        ends = runs.ends + 1 if self.kind in ("binary", "list") else runs.ends
+        ends = runs.ends + 1 if self.kind in ONE_MORE else runs.ends
         is_kept = self.kind == "binary"
         return Ranges(base + runs.starts * self.bits // 8, base + (ends * self.bits + 7) // 8, keep=is_kept)
 
@@ -128,6 +131,8 @@ def page_kind(node: PathNode) -> tuple[PageKind, int]:
     field, dtype = node.field, node.arrow_type
     if node.kind is NodeKind.LIST:
         return "list", 64 if pa.types.is_large_list(dtype) else 32
+    if node.kind is NodeKind.LEAF and field.holds_blobs and dtype == DESCRIPTOR_TYPE:
+        return "blob", 8 * POSITION_BYTES
     if node.kind is not NodeKind.LEAF or field.holds_blobs:
         raise UnsupportedError(f"field {field.name!r}: files of version 0.1 have no {field.logical_type}")
     if dtype.id in OFFSET_BYTES:
