@@ -105,7 +105,9 @@ def _nulls() -> pa.Table:
 CASES: dict[str, tuple[pa.Table, int]] = {
     "numbers": (_numbers(), 300),
     "flags": (pa.table({"b": np.random.default_rng(3).integers(0, 2, ROWS) == 1}), 33),
+    "flags in large batches": (pa.table({"b": np.random.default_rng(3).integers(0, 2, ROWS) == 1}), 301),
     "nulls": (_nulls(), 33),
+    "dictionary with a null value": (_dictionary(pa.int8(), pa.array(["a", None, "c"])), 128),
     "vectors": (_vectors(), 33),
     "decimals": (_decimals(), 128),
     "temporal": (_temporal(), 128),
