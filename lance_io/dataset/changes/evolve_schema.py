@@ -90,7 +90,7 @@ def _cast_columns(state: DatasetState, renamed: Schema, casts: Sequence[Alterati
     before = state.schema.prune([one.field.id for one in casts])
     after = schema.prune(replaced)
     files = column_files(state, after)
-    found = project_taken(state.schema, [*(_quoted(fields_along_path(state, one)) for one in casts), ROW_ADDRESS])
+    found = project_taken(state.schema, [*(_quoted(_steps_to(state, one)) for one in casts), ROW_ADDRESS])
     read = {field.name: field for field in before.fields}
 
     def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -127,13 +127,13 @@ def _check_not_indexed(state: DatasetState, casts: Sequence[Alteration]) -> Plan
                 )
 
 
-def fields_along_path(state: DatasetState, one: Alteration) -> list[Field]:
+def _steps_to(state: DatasetState, one: Alteration) -> list[Field]:
     """The fields down to the one that is altered."""
     return fields_along(state.schema, tuple(split_path(one.path)), through_lists=True)
 
 
 def _check_nulls(state: DatasetState, one: Alteration) -> Plan[None]:
-    steps = fields_along_path(state, one)
+    steps = _steps_to(state, one)
     if any(step.logical_type != "struct" for step in steps[:-1]):
         raise UnsupportedError(f'Column "{one.path}": whether items of lists are null is not looked into')
     options = scan_options(columns=[], filter=f"{_quoted(steps)} is null", limit=1, with_row_address=True)
