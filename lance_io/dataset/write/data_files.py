@@ -187,6 +187,10 @@ class NewFiles:
         if self._file is not None:
             yield from self._close()
 
+    def keep(self) -> None:
+        """Do not remove what is written so far, should the write fail."""
+        self._keys.clear()
+
     def publish(self) -> Plan[None]:
         """Make the last file visible."""
         if self._file is not None:
