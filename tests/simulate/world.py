@@ -47,10 +47,6 @@ async def rows(start: int, num_rows: int = 6) -> AsyncIterator[pa.RecordBatch]:
 
 
 SCHEMA = pa.schema([("a", pa.int64())])
-ADDED: dict[str, Callable[[int], int | None]] = {
-    "computed": lambda number: number,
-    "joined": lambda number: number if number in SECOND else None,
-}
 
 
 @dataclass
@@ -263,7 +259,12 @@ def commit_of(unknown: CommitUnknownError) -> Callable[[Session], Awaitable[Any]
     return lambda session: AsyncDataset.commit(URI, transaction, session=session)
 
 
-FIRST, SECOND = tuple(range(6)), tuple(range(10, 16))
+FIRST: tuple[int, ...] = tuple(range(6))
+SECOND: tuple[int, ...] = tuple(range(10, 16))
+ADDED: dict[str, Callable[[int], int | None]] = {
+    "computed": lambda number: number,
+    "joined": lambda number: number if number in SECOND else None,
+}
 
 
 async def add_values(session: Session) -> None:
