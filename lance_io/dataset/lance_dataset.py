@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from lance_io import runtime
 from lance_io.dataset.changes.change_methods import COMMIT_TIMEOUT, AsyncDatasetChanges, DatasetChanges
+from lance_io.dataset.changes.clone_methods import AsyncDatasetClones, DatasetClones
 from lance_io.dataset.lazy_module import later, later_plans
 from lance_io.dataset.not_offered import DatasetNotOffered
 from lance_io.dataset.opening import Opening
@@ -110,7 +111,7 @@ class _Dataset(DatasetProperties):
         return type(self)._of(self._state)
 
 
-class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
+class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
     """A snapshot of a table: it does not see later commits until `checkout_latest`.
 
     Parameters as for `lance_io.dataset`.
@@ -534,7 +535,7 @@ def new_dataset(state: DatasetState) -> LanceDataset:
     return dataset_class()._of(state)
 
 
-class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
+class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNotOffered):
     """A snapshot of a table version. Made by `AsyncDataset.open`, or from a `LanceDataset` by `AsyncDataset.of`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -41,6 +41,18 @@ def branch_location(root: Location, branch: str | None) -> Location:
     return root.below(BRANCH_TREES, *check_branch_name(branch).split("/"))
 
 
+def table_root(location: Location, branch: str | None) -> Location:
+    """The table's folder, of the folder that holds a version: the same, or above it where that is a branch's."""
+    if branch is None:
+        return location
+    steps = (BRANCH_TREES, *branch.split("/"))
+    if not f"/{location.path}".endswith("/" + "/".join(steps)):
+        return location
+    path = location.path.removesuffix("/".join(steps))
+    path = path if path == "/" else path.removesuffix("/")
+    return replace(location, path=path, uri=location.uri.rsplit("/", len(steps))[0])
+
+
 @dataclass(frozen=True, slots=True)
 class StoredObject:
     """An object of a table: its store, and its key there."""

@@ -21,6 +21,7 @@ from lance_io.commit.commit_queue import TURNS
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
 from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.version.object_keys import table_root
 from lance_io.dataset.version.row_counts import with_row_counts
 from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.versions import keep_manifest, manifest_in
@@ -103,7 +104,7 @@ class WriteTarget:
         """A version of the table, open."""
         return DatasetState(
             location=self.location,
-            root=self.root,
+            root=table_root(self.location, manifest.branch) if self.location is self.root else self.root,
             manifest=manifest,
             session=self.session,
             given_uri=self.given_uri,
