@@ -46,6 +46,7 @@ from lance_io.errors import (
     FormatError,
     LanceError,
     NotFound,
+    OperationError,
     UsageError,
 )
 from lance_io.plans.plan import Pause, Shielded, Together, ask
@@ -232,6 +233,11 @@ class _Loop:
         self.began, self.is_whole = 0.0, False
         if isinstance(self.transaction.operation, Clone):
             raise UsageError("a Clone makes the first version of a table or branch, not one that follows another")
+        if is_detached(self.transaction.read_version) and not request.detached:
+            raise OperationError(
+                f"version {self.transaction.read_version} is detached: no version can follow it. Check out one of the "
+                "table's versions and make the change there, restore the detached one, or commit with detached=True"
+            )
         if request.affected is not None and (self.base is None or self.base.version != self.checked):
             raise UsageError("to merge deleted rows, the version that the transaction was made for is needed")
 

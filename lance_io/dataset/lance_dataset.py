@@ -410,6 +410,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         base_store_params: Any = None,
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
         filesystem: Any = None,
+        skip_auto_cleanup: bool = False,
     ) -> LanceDataset:
         """Commit an operation that was prepared somewhere; gives the version that it makes.
 
@@ -421,6 +422,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         max_retries   attempts at most; 0 with an `Overwrite`: `read_version` must still be the newest
         commit_timeout  no further attempt after this time
         filesystem    of fsspec or pyarrow, or a store of obstore's, on which `base_uri` is a path
+        skip_auto_cleanup  no cleanup follows, whatever the table's configuration says
 
         Raises `CommitConflictError` for changes of other writers that do not go together with it, `OSError` when
         there is no table and the operation is no `Overwrite`, and for one that does not fit the table or its files.

@@ -69,7 +69,6 @@ class NotOfferedProperty(property):
 class DatasetNotOffered:
     """Of `LanceDataset`."""
 
-    add_bases = NotOffered(_CHANGE)
     centroids = NotOffered(_INDEX)
     commit_existing_index_segments = NotOffered(_PARTS)
     create_index = NotOffered(_INDEX)
@@ -89,7 +88,6 @@ class DatasetNotOffered:
     merge_existing_index_segments = NotOffered(_PARTS)
     merge_index_metadata = NotOffered(_PARTS)
     merge_insert = NotOffered(_REWRITE)
-    migrate_manifest_paths_v2 = NotOffered("both namings of manifests are read and written; to migrate, " + _CHANGE)
     new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
     optimize = NotOfferedProperty("let pylance compact: `lance.dataset(uri).optimize.compact_files()`")
     prewarm_index = NotOffered(_INDEX)

@@ -1,4 +1,7 @@
-"""The methods of datasets that make branches and clones, synchronous and asynchronous."""
+"""The methods of datasets that concern where they lie: branches, clones, base paths, names of manifests.
+
+Synchronous and asynchronous.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,15 @@ from lance_io.store.storage_options import options_of
 from lance_io.store.url import load_client, uri_on
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from os import PathLike
     from typing import Self
 
     from lance_io.dataset.changes import change_branches as branch_plans
+    from lance_io.dataset.changes import change_plans as changes
     from lance_io.dataset.changes import clone_tables as clones
+    from lance_io.dataset.changes import migrate_names as namings
+    from lance_io.dataset.changes.lance_operation import DatasetBasePath
     from lance_io.dataset.version.state import DatasetState
     from lance_io.store.url import Location
 
@@ -26,7 +32,9 @@ if TYPE_CHECKING:
     Place = str | PathLike[str]
 else:
     branch_plans = later_plans("lance_io.dataset.changes.change_branches")
+    changes = later_plans("lance_io.dataset.changes.change_plans")
     clones = later_plans("lance_io.dataset.changes.clone_tables")
+    namings = later_plans("lance_io.dataset.changes.migrate_names")
 
 
 def _target(state: DatasetState, target_path: Place, options: Mapping[str, str] | None, filesystem: Any) -> Location:
@@ -60,6 +68,27 @@ class DatasetClones(SyncFace, DatasetProperties):
         """
         state = self._run(branch_plans.create_branch(self._state, branch, reference))
         return type(self)._of(state)
+
+    def add_bases(
+        self, new_bases: Iterable[DatasetBasePath], transaction_properties: dict[str, str] | None = None
+    ) -> Self:
+        """Declare folders, also in other stores, that files may lie below: `target_bases` of a write names them.
+
+        new_bases  each with a path that no other has, and a name that no other has
+
+        Makes one version and moves the object there; gives the object. Raises `ValueError` for a name or path that is
+        declared.
+        """
+        self._state = self._run(changes.add_bases(self._state, new_bases, transaction_properties))
+        return self
+
+    def migrate_manifest_paths_v2(self) -> None:
+        """Name the manifests of this branch as new tables do, so that the newest version is found at once.
+
+        Nobody may write to the table meanwhile, and nobody can open its newest version. What was interrupted goes on
+        when it is called again: `lance_io.dataset(uri, version=1).migrate_manifest_paths_v2()`.
+        """
+        self._run(namings.migrate_names(self._state))
 
     def shallow_clone(
         self,
@@ -143,6 +172,18 @@ class AsyncDatasetClones(AsyncFace, DatasetProperties):
     async def replace_branch_metadata(self, branch: str, metadata: dict[str, str]) -> None:
         """Give a branch other metadata; see `Branches.replace_metadata`."""
         await self._run(branch_plans.replace_branch_metadata(self._state, branch, metadata))
+
+    async def add_bases(
+        self, new_bases: Iterable[DatasetBasePath], transaction_properties: dict[str, str] | None = None
+    ) -> Self:
+        """Declare folders that files may lie below; see `LanceDataset.add_bases`."""
+        plan = changes.add_bases(self._state, new_bases, transaction_properties)
+        self._state = await run_change(plan, answers_sync=self._state.answers_sync)
+        return self
+
+    async def migrate_manifest_paths_v2(self) -> None:
+        """Name the manifests as new tables do; see `LanceDataset.migrate_manifest_paths_v2`."""
+        await run_change(namings.migrate_names(self._state), answers_sync=self._state.answers_sync)
 
     async def shallow_clone(
         self,
