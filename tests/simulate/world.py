@@ -262,6 +262,12 @@ async def remove_branch(session: Session) -> None:
         await table.delete_branch("side")
 
 
+async def add_bases(session: Session) -> None:
+    """Two base paths."""
+    table = await AsyncDataset.open(URI, session=session)
+    await table.add_bases([lance_io.DatasetBasePath("/one", "one"), lance_io.DatasetBasePath("/two", "two")])
+
+
 async def truncate(session: Session) -> None:
     """No rows."""
     await (await AsyncDataset.open(URI, session=session)).truncate_table()
@@ -294,6 +300,7 @@ CASES = (
     Case("branch", branch, (create, append), FIRST + SECOND, commits=False),
     Case("remove branch", remove_branch, (create, branch), FIRST, commits=False),
     Case("cleanup beside a branch", clean, (create, branch, delete, overwrite), tuple(range(20, 26)), commits=False),
+    Case("add bases", add_bases, (create,), FIRST),
     Case("truncate", truncate, (create, append), ()),
     Case("cleanup", clean, (create, append, delete, overwrite), tuple(range(20, 26)), commits=False),
     Case("cleanup beside a tag", clean, (create, append, tag, delete), (4, 5, *SECOND), commits=False),

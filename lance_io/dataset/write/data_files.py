@@ -154,9 +154,7 @@ class NewFiles:
         self._progress = progress
         self._blob_table = location if manages_blobs(schema.metadata) else None
         if self._blob_table is not None and any(place.base_id is not None for place in self._places):
-            raise UnsupportedError(
-                "a table that manages its blobs takes rows into its own folder, not below base paths"
-            )
+            raise UnsupportedError("a table that manages its blobs takes rows into its own folder only")
         self._options = {"durability": durability, "blob_table": self._blob_table, **limits.options}
         self._batches = _batches(limits) if version == V0_1 else None
         self._file: FileWriting | None = None
