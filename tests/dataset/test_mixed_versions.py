@@ -240,7 +240,7 @@ def test_a_table_that_says_0_1_over_files_of_both_is_read_only(tmp_path: Path, v
         lambda library, table: table.restore(),
     ):
         for library in (lance, lance_io):
-            with pytest.raises(OSError, match="a mixture of file versions. You will need to rollback to an earlier"):
+            with pytest.raises(OSError, match=r"a mixture of file versions.*to rollback to an earlier"):
                 change(library, library.dataset(folder))
     with pytest.raises(OperationError, match="a mixture of file versions"):
         lance_io.dataset(folder).delete("a = 1")
@@ -276,7 +276,7 @@ def test_files_of_both_are_refused_where_nothing_or_mixed_files_are_said(tmp_pat
     for change in (renamed(None), mix, renamed("2.1")):
         change_manifest(tmp_path / "t", change)
         for library in (lance, lance_io):
-            with pytest.raises(ValueError, match="V1|must have the same version"):
+            with pytest.raises(ValueError, match=r"V1|must have the same version"):
                 library.dataset(tmp_path / "t")
 
 

@@ -379,7 +379,8 @@ def _check_consistency(manifest: Manifest) -> None:
         table = manifest.data_version.name
         if V0_1 in versions:
             raise FormatError(
-                f"data files of version {found} in a table of version {table}: V1 and V2 storage versions cannot be mixed"
+                f"data files of version {found} in a table of version {table}: "
+                "V1 and V2 storage versions cannot be mixed"
             )
         if not manifest.reader_flags & MIXED_FILE_VERSIONS:
             raise FormatError(
