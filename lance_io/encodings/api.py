@@ -123,11 +123,13 @@ class ArrayLayout(ABC):
 
     join_key      pages whose rows can be decoded into one array have the same; None for those decoded alone
     stride_bytes  bytes of a value that lies in the file as in memory, else 0
+    shared_at     where in the file bytes lie that pages of sibling leaves need, too: the ends of their lists
     """
 
     num_rows: int
     join_key: str | None
     stride_bytes: int
+    shared_at: int | None = None
 
     @abstractmethod
     def locate(self, index: Any) -> PageIndex:

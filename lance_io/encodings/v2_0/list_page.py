@@ -148,6 +148,7 @@ class ListPage(ArrayLayout):
         ends = open_ends(message.offsets, source.num_rows, source.buffers)
         wide = pa.types.is_large_list(self.node.arrow_type) or pa.types.is_large_binary(self.node.arrow_type)
         wide = wide or pa.types.is_large_string(self.node.arrow_type)
+        self.shared_at = ends.offset_bytes
         self.ends = Ends(source.num_rows, ends, message.null_offset_adjustment, message.num_items, wide=wide)
         if source.num_rows and message.null_offset_adjustment <= message.num_items:
             raise FormatError(

@@ -24,7 +24,7 @@ from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_steps import served_by
 from lance_io.format.error_context import REFUSALS, place_error
-from lance_io.format.version import V0_1
+from lance_io.format.version import V0_1, V2_0
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,16 +214,29 @@ def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int) -> boo
 
     first      of those
     num_bytes  of those
-    bytes_max  of all of them
+    bytes_max  of all of them; leaves below one list may have more, as they would each ask for its ends
     """
     if piece.file is not first.file:
         return False
     if piece.file.version == V0_1 and piece.row_start == first.row_start:  # pages of all columns alternate there
         bytes_max = limits.SCAN_PIECE_BYTES
+    if bytes_max > 0 and _is_sibling(piece, first):
+        bytes_max = max(bytes_max, limits.SCAN_SIBLINGS_BYTES)
     if num_bytes + piece.num_bytes > bytes_max:
         return False
     follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
     return follows or piece.row_start == first.row_start
+
+
+def _is_sibling(piece: Piece, first: Piece) -> bool:
+    """Whether two pieces of a file are the same rows of two leaves below one list of version 2.0."""
+    if piece.file.version != V2_0 or piece.row_start != first.row_start:
+        return False
+    if piece.index is not None or first.index is not None:  # which has the ends
+        return False
+    page, other = piece.page, first.page
+    shares = isinstance(page, ArrayLayout) and isinstance(other, ArrayLayout) and page.shared_at is not None
+    return shares and page.shared_at == other.shared_at
 
 
 def goes_behind(piece: Piece, num_rows: int, num_bytes: int) -> bool:
