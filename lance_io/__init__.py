@@ -78,7 +78,20 @@ _HOMES = {
 }
 
 _MODULES = frozenset(
-    {"blob", "commit", "errors", "file", "fragment", "log", "metrics", "progress", "schema", "types", "util"}
+    {
+        "blob",
+        "commit",
+        "errors",
+        "file",
+        "fragment",
+        "log",
+        "metrics",
+        "optimize",
+        "progress",
+        "schema",
+        "types",
+        "util",
+    }
 )
 
 __all__ = [

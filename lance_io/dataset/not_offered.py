@@ -94,7 +94,6 @@ class DatasetNotOffered:
     merge_insert = NotOffered(_REWRITE)
     migrate_manifest_paths_v2 = NotOffered("both namings of manifests are read and written; to migrate, " + _CHANGE)
     new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
-    optimize = NotOfferedProperty("let pylance compact: `lance.dataset(uri).optimize.compact_files()`")
     prewarm_index = NotOffered(_INDEX)
     remap_row_addrs = NotOffered("address rows by stable row ids, which a compaction keeps (`enable_stable_row_ids`)")
     shallow_clone = NotOffered(_COPY)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes.lance_operation import Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
     from lance_io.dataset.changes.update_rows import UpdateResult
+    from lance_io.dataset.compaction import optimizer as optimizers
+    from lance_io.dataset.compaction.optimizer import AsyncDatasetOptimizer, DatasetOptimizer
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import run_write as writes
     from lance_io.plans.plan import Plan
@@ -43,6 +45,7 @@ else:
     history = later_plans("lance_io.dataset.changes.transaction_history")
     updates_plans = later_plans("lance_io.dataset.changes.update_rows")
     evolution = later_plans("lance_io.dataset.changes.evolve_schema")
+    optimizers = later("lance_io.dataset.compaction.optimizer")
     drops = later("lance_io.dataset.changes.drop_table")
     writes = later("lance_io.dataset.write.run_write")
 
@@ -194,7 +197,12 @@ class DatasetChanges(SyncFace, DatasetProperties):
         """What made the newest versions, newest first."""
         return self._run(history.get_transactions(self._state, recent_transactions))
 
-    # -- cleaning up ------------------------------------------------------------------------------------------------
+    # -- compaction and cleaning up -----------------------------------------------------------------------------------
+
+    @property
+    def optimize(self) -> DatasetOptimizer:
+        """What keeps the table fast: `optimize.compact_files()`."""
+        return optimizers.DatasetOptimizer(self)
 
     def cleanup_old_versions(
         self,
@@ -374,6 +382,11 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     async def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
         """What made the newest versions, newest first."""
         return await self._run(history.get_transactions(self._state, recent_transactions))
+
+    @property
+    def optimize(self) -> AsyncDatasetOptimizer:
+        """`LanceDataset.optimize`, whose methods are awaited."""
+        return optimizers.AsyncDatasetOptimizer(self)
 
     async def cleanup_old_versions(
         self,
