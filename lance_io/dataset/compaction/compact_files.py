@@ -19,6 +19,7 @@ from lance_io.dataset.changes.change_plans import commit_target, move_to
 from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.compaction.compaction_options import CompactionOptions, compaction_options
 from lance_io.dataset.compaction.compaction_values import CompactionMetrics, RewriteResult, TaskValues
+from lance_io.dataset.compaction.copy_blobs import BlobCopies
 from lance_io.dataset.compaction.plan_tasks import SourceFragment, plan_bins
 from lance_io.dataset.compaction.rewrite_fragments import carry_lineage, new_files, rewrite_rows_of
 from lance_io.dataset.rows.deletions_and_ids import load_live_counts
@@ -26,6 +27,7 @@ from lance_io.dataset.version.describe import fragment_metadata, stored_fragment
 from lance_io.dataset.version.index_entries import load_indices
 from lance_io.dataset.version.open_version import check_out
 from lance_io.errors import UsageError
+from lance_io.format.version import V0_1
 from lance_io.plans.plan import RollBackOnError
 from lance_io.table.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
 from lance_io.table.transaction.transaction import Transaction
@@ -108,10 +110,11 @@ def _write(
     """The rows of a task in new files, of which the last is not visible yet."""
     places = _places_of(state, task.fragments)
     counts = yield from load_live_counts(state, places)
-    files = new_files(state, sum(counts), task.options, progress)
+    copies = BlobCopies(state) if state.schema.has_blobs and state.manifest.data_version != V0_1 else None
+    files = new_files(state, sum(counts), task.options, progress, copies)
 
     def write() -> Plan[RewriteResult]:
-        yield from rewrite_rows_of(state, places, files, task.options)
+        yield from rewrite_rows_of(state, places, files, task.options, copies)
         fragments = yield from carry_lineage(state, places, files.fragments)
         return RewriteResult(
             read_version=task.read_version,

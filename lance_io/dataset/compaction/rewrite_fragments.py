@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.dataset.compaction.compaction_options import CompactionOptions
+    from lance_io.dataset.compaction.copy_blobs import BlobCopies
     from lance_io.dataset.rows.row_arithmetic import LiveRows
     from lance_io.dataset.rows.row_columns import Lineage
     from lance_io.dataset.version.state import DatasetState
@@ -73,9 +74,15 @@ class Budget:
 
 
 def new_files(
-    state: DatasetState, num_rows: int, options: CompactionOptions, progress: FragmentWriteProgress | None
+    state: DatasetState,
+    num_rows: int,
+    options: CompactionOptions,
+    progress: FragmentWriteProgress | None,
+    copies: BlobCopies | None,
 ) -> NewFiles:
     """The data files that so many rows of a version go to.
+
+    copies  reads their blobs, where there are any
 
     Raises `SchemaError` for a file version that cannot hold the table's columns.
     """
@@ -87,8 +94,9 @@ def new_files(
         num_bytes=options.max_bytes_per_file or BYTES_PER_FILE,
         page_bytes=budget_of(state, options).page_bytes,
         group_rows=options.max_rows_per_group,
+        blob_references=True,
     )
-    return NewFiles(state.location, state.schema, version, limits, progress=progress)
+    return NewFiles(state.location, state.schema, version, limits, progress=progress, payloads=copies)
 
 
 def budget_of(state: DatasetState, options: CompactionOptions) -> Budget:
@@ -97,12 +105,18 @@ def budget_of(state: DatasetState, options: CompactionOptions) -> Budget:
 
 
 def rewrite_rows_of(
-    state: DatasetState, places: Sequence[int], files: NewFiles, options: CompactionOptions
+    state: DatasetState,
+    places: Sequence[int],
+    files: NewFiles,
+    options: CompactionOptions,
+    copies: BlobCopies | None,
 ) -> Plan[None]:
     """Read all rows that are left in some fragments, and write them."""
 
     def add(batch: pa.RecordBatch) -> Plan[None]:
-        return files.add(batch, held=True)
+        if copies is not None:
+            batch = yield from copies.locate(batch)
+        yield from files.add(batch, held=True)
 
     yield EachInPlan(_rows_of(state, places, options), add)
     yield from files.finish()
@@ -116,7 +130,7 @@ def _rows_of(state: DatasetState, places: Sequence[int], options: CompactionOpti
         io_buffer_size=budget.ahead_bytes if options.io_buffer_size is None else options.io_buffer_size,
         scan_in_order=True,
     )
-    return projected_batches(state, scan, project(state.schema, None))
+    return projected_batches(state, scan, project(state.schema, None, with_row_address=state.schema.has_blobs))
 
 
 def _batch_rows(state: DatasetState, places: Sequence[int], batch_bytes: int) -> int:

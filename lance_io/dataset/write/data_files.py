@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.write.input_data import AsyncRows
     from lance_io.dataset.write.write_progress import FragmentWriteProgress
     from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
+    from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.file_bytes import FileWriter, WrittenFile
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -108,6 +109,7 @@ class NewFiles:
     location    the folder of the table (or branch)
     schema      of the files, in the order of the batches' columns; its metadata say whether the table manages blobs
     new_name    makes the name of a file
+    payloads    reads blobs that batches name in other files
     fragments   what was written, of id 0; none for no rows
     """
 
@@ -121,6 +123,7 @@ class NewFiles:
         progress: FragmentWriteProgress | None = None,
         durability: Durability | None = None,
         new_name: Callable[[], str] = data_file_name,
+        payloads: PayloadReader | None = None,
     ) -> None:
         self.location = location
         self.fragments: list[Fragment] = []
@@ -130,7 +133,12 @@ class NewFiles:
         self._limits = limits.of_version(version)
         self._progress = progress
         self._blob_table = location if manages_blobs(schema.metadata) else None
-        self._options = {"durability": durability, "blob_table": self._blob_table, **limits.options}
+        self._options = {
+            "durability": durability,
+            "blob_table": self._blob_table,
+            "payloads": payloads,
+            **limits.options,
+        }
         self._batches = _batches(limits) if version == V0_1 else None
         self._file: FileWriting | None = None
         self._name = ""
