@@ -80,7 +80,21 @@ _HOMES = {
 }
 
 _MODULES = frozenset(
-    {"blob", "commit", "errors", "file", "fragment", "log", "metrics", "progress", "schema", "types", "udf", "util"}
+    {
+        "blob",
+        "commit",
+        "errors",
+        "file",
+        "fragment",
+        "log",
+        "metrics",
+        "optimize",
+        "progress",
+        "schema",
+        "types",
+        "udf",
+        "util",
+    }
 )
 
 __all__ = [

@@ -87,7 +87,6 @@ class DatasetNotOffered:
     merge_index_metadata = NotOffered(_PARTS)
     merge_insert = NotOffered(_REWRITE)
     new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
-    optimize = NotOfferedProperty("let pylance compact: `lance.dataset(uri).optimize.compact_files()`")
     prewarm_index = NotOffered(_INDEX)
     remap_row_addrs = NotOffered("address rows by stable row ids, which a compaction keeps (`enable_stable_row_ids`)")
     sql = NotOffered("query the dataset with DuckDB (`duckdb.sql('select ... from ds')`), or filter by `scanner`")

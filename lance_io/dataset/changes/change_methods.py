@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes.update_rows import UpdateResult
     from lance_io.dataset.columns import column_methods as row_changes
     from lance_io.dataset.columns import evolve_schema as evolution
+    from lance_io.dataset.compaction import optimizer as optimizers
+    from lance_io.dataset.compaction.optimizer import AsyncDatasetOptimizer, DatasetOptimizer
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import run_write as writes
     from lance_io.plans.plan import Plan
@@ -47,6 +49,7 @@ else:
     updates_plans = later_plans("lance_io.dataset.changes.update_rows")
     evolution = later_plans("lance_io.dataset.columns.evolve_schema")
     row_changes = later("lance_io.dataset.columns.column_methods")
+    optimizers = later("lance_io.dataset.compaction.optimizer")
     drops = later("lance_io.dataset.changes.drop_table")
     writes = later("lance_io.dataset.write.run_write")
 
@@ -216,7 +219,12 @@ class DatasetChanges(SyncFace, DatasetProperties):
         """What made the newest versions, newest first."""
         return self._run(history.get_transactions(self._state, recent_transactions))
 
-    # -- cleaning up ------------------------------------------------------------------------------------------------
+    # -- compaction and cleaning up -----------------------------------------------------------------------------------
+
+    @property
+    def optimize(self) -> DatasetOptimizer:
+        """What keeps the table fast: `optimize.compact_files()`."""
+        return optimizers.DatasetOptimizer(self)
 
     def cleanup_old_versions(
         self,
@@ -406,6 +414,11 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     async def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
         """What made the newest versions, newest first."""
         return await self._run(history.get_transactions(self._state, recent_transactions))
+
+    @property
+    def optimize(self) -> AsyncDatasetOptimizer:
+        """`LanceDataset.optimize`, whose methods are awaited."""
+        return optimizers.AsyncDatasetOptimizer(self)
 
     async def cleanup_old_versions(
         self,
