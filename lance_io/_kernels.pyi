@@ -780,6 +780,22 @@ def read_ranges(
     file ends inside a range (nothing is returned), `OSError` as the system reports it.
     """
 
+def read_copies(
+    fd: int,
+    copies: list[tuple[Buffer, Buffer, int, Buffer | None]],
+    bytes_max: int,
+    threads_max: int,
+    /,
+) -> list[OwnedBuffer | bool]:
+    """Read copies of ranges from the file of a disk cache, and compare each with its checksum.
+
+    A copy is `(name, places, checksum, memory)`: the CRC-32 is that of the name and the bytes behind it; places are
+    pairs of i64, start and length of runs of the file, which make up the copy in this order; memory is where it is to
+    be, or None. True: it is in that memory. A buffer: it is in that. False: the checksum is another one, the file ends
+    before, places cannot be, are longer than the memory or `bytes_max`, or shorter than the memory. What then is in
+    the memory may be anything. Raises `OSError` as the system reports it.
+    """
+
 def read_files(
     files: list[tuple[int, Buffer, Buffer]], gap_bytes_max: int, threads_max: int, scratch: Buffer | None, /
 ) -> list[tuple[OwnedBuffer | None, OwnedBuffer, int, int]]:
