@@ -78,7 +78,7 @@ _HOMES = {
 }
 
 _MODULES = frozenset(
-    {"blob", "commit", "errors", "file", "fragment", "log", "metrics", "progress", "schema", "types", "util"}
+    {"arrow", "blob", "commit", "errors", "file", "fragment", "log", "metrics", "progress", "schema", "types", "util"}
 )
 
 __all__ = [

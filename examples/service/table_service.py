@@ -53,9 +53,9 @@ class Newest:
         self._moving = asyncio.Lock()
 
     async def move(self, table: lance_io.AsyncDataset) -> None:
-        """Go on with another version, unless that is an older one; reads the ids of fragments that are new in it."""
+        """Go on with another version, if that is newer; reads the ids of fragments that are new in it."""
         async with self._moving:
-            if table.version < self.table.version:
+            if self._known and table.version <= self.table.version:
                 return
             fragments = {fragment.data_files()[0].path: fragment for fragment in table.get_fragments()}
             new = [fragment for path, fragment in fragments.items() if path not in self._known]
