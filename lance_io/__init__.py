@@ -78,7 +78,21 @@ _HOMES = {
 }
 
 _MODULES = frozenset(
-    {"arrow", "blob", "commit", "errors", "file", "fragment", "log", "metrics", "progress", "schema", "types", "util"}
+    {
+        "arrow",
+        "blob",
+        "commit",
+        "debug",
+        "errors",
+        "file",
+        "fragment",
+        "log",
+        "metrics",
+        "progress",
+        "schema",
+        "types",
+        "util",
+    }
 )
 
 __all__ = [
