@@ -80,9 +80,11 @@ _HOMES = {
 }
 
 _MODULES = frozenset(
-    {
+    (
+        "arrow",
         "blob",
         "commit",
+        "debug",
         "errors",
         "file",
         "fragment",
@@ -94,7 +96,7 @@ _MODULES = frozenset(
         "types",
         "udf",
         "util",
-    }
+    )
 )
 
 __all__ = [

@@ -46,7 +46,14 @@ async def write_table_async(
     write = _table_write(uri, mode, options)
     if not write.options.group_commit:
         return await run_write_async(write, data_obj, schema, write_rows)
-    rows = await async_rows_of(data_obj, schema)
+    if call_metrics.watchers:
+        with call_metrics.count_call(append_in_group):
+            return await _append_grouped_async(write, data_obj, schema)
+    return await _append_grouped_async(write, data_obj, schema)
+
+
+async def _append_grouped_async(write: Write, data: Any, schema: pa.Schema | None) -> DatasetState:
+    rows = await async_rows_of(data, schema)
     source = rows if isinstance(rows, AsyncRows) or rows.is_held else _pull_on_this_loop(rows)
     pulled = PulledRows()
     try:
@@ -64,6 +71,12 @@ def run_table_write(write: Write, data: Any, schema: pa.Schema | None) -> Datase
         return run_write(write, data, schema, write_rows)
     if not write.target.answers_sync:
         check_not_on_engine()
+    if call_metrics.watchers:
+        return call_metrics.watch_call(append_in_group, partial(_append_grouped, write, data, schema))
+    return _append_grouped(write, data, schema)
+
+
+def _append_grouped(write: Write, data: Any, schema: pa.Schema | None) -> DatasetState:
     rows = rows_of(data, schema)
     pulled = PulledRows()
     try:
