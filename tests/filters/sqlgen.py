@@ -30,6 +30,8 @@ TYPES = {
     "ts": pa.timestamp("us"),
     "dec": pa.decimal128(10, 2),
     "l": pa.list_(pa.int64()),
+    "big": pa.uint64(),
+    "Camel": pa.int64(),
     "n": pa.struct([("x", pa.int64()), ("y", pa.string())]),
 }
 TEXTS = ["", "a", "b", "ab", "A_b", "a%", "é", "x1", "12", "-3"]
@@ -56,6 +58,8 @@ def make_table(seed: int) -> pa.Table:
         "ts": day,
         "dec": lambda: Decimal(rng.choice(["0.00", "1.00", "2.50", "-3.25", "100.00"])),
         "l": lambda: [rng.choice([1, 2, 3, None]) for _ in range(rng.randrange(4))],
+        "big": lambda: rng.choice([0, 1, 3, 100, 2**40, 2**63 + 5]),
+        "Camel": small,
         "n": lambda: {"x": rng.choice([None, small()]), "y": rng.choice([None, text()])},
     }
     columns = {
@@ -112,6 +116,8 @@ texts = st.recursive(
     max_leaves=3,
 )
 operators = one_of("=", "!=", "<>", "<", "<=", ">", ">=", "==", "is distinct from", "is not distinct from")
+distinctions = one_of("is distinct from", "is not distinct from")
+exact_types = one_of("int", "bigint", "smallint", "tinyint unsigned", "decimal(12, 2)", "decimal(5, 0)")
 negatable = one_of("", "not ")
 lists_of_integers = st.lists(integer_literals, min_size=1, max_size=5).map(", ".join)
 lists_of_texts = st.lists(text_literals, min_size=1, max_size=5).map(", ".join)
@@ -136,6 +142,17 @@ simple = st.one_of(
     st.builds(
         "{} {}{} '{}'".format, texts, negatable, one_of("like", "ilike"), one_of("a%", "%b", "_", "A\\_%", "%", "")
     ),
+    st.builds("{} {} {}".format, one_of("A", "I32", "N.x", "cAMEL", "camel"), operators, integer_literals),
+    st.builds("{} is {}null".format, one_of("A", "N", "P", "camel", "N.y"), negatable),
+    st.builds("{} {}between {} and {}".format, one_of("1", "1.5", "null", "2 + 0"), negatable, integers, floats),
+    st.builds("{} {} {}".format, one_of("a", "u8", "f", "s", "ts"), distinctions, one_of("1.5", "'1'", "300", "-1")),
+    st.builds("cast({} as {}) {} {}".format, one_of("big", "b", "dec"), exact_types, operators, integer_literals),
+    st.builds("cast(big as int) {}in ({})".format, negatable, one_of("1", "1, null", "-1, 2", "0, 1, 2, 3")),
+    st.builds("cast(big as int) {}between {} and {}".format, negatable, one_of("0", "-1"), one_of("5", "null")),
+    st.builds("try_cast(big as {}) {} {}".format, exact_types, operators, one_of("1", "5", "100")),
+    st.builds("(null {} {}) is {}null".format, one_of("+", "-", "*", "/", "%"), one_of("a / 0", "b", "f"), negatable),
+    st.builds("{} {} {}".format, one_of("null", "null + 1"), operators, one_of("a / 0", "b % 0", "a")),
+    st.builds("({} {} a / 0 = 1)".format, one_of("true", "false", "1 = 2", "null"), one_of("and", "or")),
     one_of("p", "q", "not p", "p = q", "p != true", "p is true", "p is not false", "q is false", "true", "false"),
 )
 

@@ -25,6 +25,7 @@ OPERATORS = {
     "=",
     "between",
     "is_distinct",
+    "is_not_distinct",
 }  # functions inside, not for users
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -239,14 +240,14 @@ class Alternation(RuleBasedStateMachine):
             del self.current.rows[row["key"]]
         self.commit_model()
 
-    @rule(seed=PICK)
-    def update(self, seed: int) -> None:
+    @rule(library=LIBRARY, seed=PICK)
+    def update(self, library: Any, seed: int) -> None:
         names = [name for name, kind in self.current.columns.items() if name != "key" and pa.types.is_integer(kind)]
         if not names:
             return
         dice = random.Random(seed)
         name, predicate, value = dice.choice(names), predicates(self.current, dice), dice.randrange(100)
-        self.open(lance).update({name: str(value)}, where=predicate.text)
+        self.open(library).update({name: str(value)}, where=predicate.text)
         for row in self.touch(predicate.holds):
             row[name] = value
         self.commit_model()
@@ -271,36 +272,62 @@ class Alternation(RuleBasedStateMachine):
 
     # columns
 
-    @rule(seed=PICK, computed=st.booleans())
-    def add_column(self, seed: int, computed: bool) -> None:
+    @rule(library=LIBRARY, seed=PICK, how=st.sampled_from(["nothing", "sql", "function", "rows", "join"]))
+    def add_column(self, library: Any, seed: int, how: str) -> None:
         name = next(name for name in (f"x{i}" for i in range(99)) if name not in self.current.columns)
-        computed = computed or self.current.file_version == "0.1"
-        self.open(lance).add_columns({name: "key * 2"} if computed else pa.field(name, pa.int64()))
+        if self.current.file_version == "0.1":  # ours adds no values there, and pylance no column without
+            library, how = lance, "sql"
+        table, keys = self.open(library), [*self.current.rows]
+        if how in ("rows", "join") and not keys:
+            return
+        values = {key: None if how == "nothing" else key * 2 for key in keys}
+        if how == "nothing":
+            table.add_columns(pa.field(name, pa.int64()))
+        elif how == "sql":
+            table.add_columns({name: "key * 2"})
+        elif how == "function":
+            table.add_columns(lambda rows: pa.record_batch({name: pc.multiply(rows["key"], 2)}), read_columns=["key"])
+        elif how == "rows":
+            table.add_columns(pa.table({name: pc.multiply(table.to_table(["key"])["key"], 2)}))
+        else:
+            known = sorted(random.Random(seed).sample(keys, -(-len(keys) // 2)))
+            table.merge(pa.table({"k": known, name: [values[key] for key in known]}), "key", "k")
+            values = {key: values[key] if key in known else None for key in keys}
         self.current.columns[name] = pa.int64()
-        for row in self.current.rows.values():
-            row[name] = row["key"] * 2 if computed else None
+        for key, row in self.current.rows.items():
+            row[name] = values[key]
         self.commit_model()
 
-    @rule(seed=PICK)
-    def drop_column(self, seed: int) -> None:
+    @rule(library=LIBRARY, seed=PICK)
+    def cast_column(self, library: Any, seed: int) -> None:
+        names = [name for name, kind in self.current.columns.items() if name != "key" and pa.types.is_integer(kind)]
+        if not names or self.current.file_version == "0.1":
+            return
+        name = random.Random(seed).choice(names)
+        self.open(library).alter_columns({"path": name, "data_type": pa.int64()})
+        self.current.columns[name] = pa.int64()
+        self.commit_model()
+
+    @rule(library=LIBRARY, seed=PICK)
+    def drop_column(self, library: Any, seed: int) -> None:
         names = [name for name in self.current.columns if name != "key"]
         if not names:
             return
         name = random.Random(seed).choice(names)
-        self.open(lance).drop_columns([name])
+        self.open(library).drop_columns([name])
         del self.current.columns[name]
         for row in self.current.rows.values():
             del row[name]
         self.commit_model()
 
-    @rule(seed=PICK)
-    def rename_column(self, seed: int) -> None:
+    @rule(library=LIBRARY, seed=PICK)
+    def rename_column(self, library: Any, seed: int) -> None:
         names = [name for name in self.current.columns if name != "key"]
         if not names:
             return
         old = random.Random(seed).choice(names)
         new = next(name for name in (f"y{i}" for i in range(99)) if name not in self.current.columns)
-        self.open(lance).alter_columns({"path": old, "name": new})
+        self.open(library).alter_columns({"path": old, "name": new})
         renamed = {new if name == old else name: kind for name, kind in self.current.columns.items()}
         self.current.columns = renamed
         self.current.rows = {

@@ -115,6 +115,10 @@ class Binder:
             case InList() | SqlCast() | Function():
                 raise AssertionError("comes from text only, which `sql_binder` binds")
 
+    def resolved(self, column: Column) -> Column:
+        """A column by its exact name. Raises BindError if there is none."""
+        return self._resolve(column.path)[0]
+
     def _resolve(self, path: tuple[str | int, ...]) -> tuple[Column, pa.DataType]:
         name = path[0]
         if not isinstance(name, str) or name not in self._types:
@@ -161,7 +165,7 @@ class Binder:
 
     def _is_null(self, arg: Expr, nan_is_null: bool) -> Expr:
         if isinstance(arg, Column):  # decoding keeps nulls where they are
-            column, found = self._resolve(arg.path)
+            column, found = self._resolve(self.resolved(arg).path)
             if not (nan_is_null and pt.is_floating(found)):
                 return IsNull(column)
         bound, found = self.bind(arg)

@@ -4,7 +4,9 @@ names        an unquoted one that no column has matches without regard to case
 comparison   directly below the top (inside `and` and `or` only) a literal must fit the column beside it; deeper
              inside, and beside a computed value, both sides are widened, and text is read as the other side's type
 functions    arguments are checked against the kinds in `function_registry`
-constants    are computed once
+constants    are computed once; what they decide alone is not computed for rows: `null + x`, `null = x`, `false and x`
+casts        an integer or decimal cast for a comparison with a literal is compared as it is, where the literal has a
+             value of its type: no value is too large for that
 """
 
 from __future__ import annotations
@@ -54,19 +56,26 @@ if TYPE_CHECKING:
 _BOOL, _INT, _FLOAT, _TEXT, _STAMP = pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.timestamp("us")
 _NANOS = pa.timestamp("ns")
 _NO_ROWS = pa.RecordBatch.from_arrays([], names=[])
+_DISTINCT = ("is_distinct", "is_not_distinct")
 _ARITHMETIC = ("add", "subtract", "multiply", "divide")
 
 
 class SqlBinder(Binder):
     """Binds expressions from text against one schema (see the module's table)."""
 
+    def __init__(self, schema: pa.Schema) -> None:
+        super().__init__(schema)
+        self._before_cast: dict[
+            int, tuple[Expr, Operand]
+        ] = {}  # by the bound cast, which is kept with it: what is cast
+
     def bind_top(self, expr: Expr) -> Operand:
         """The bound tree of a whole filter or computed column, and its type. Raises BindError."""
         match expr:
             case And(args):
-                return And(tuple(self._condition(arg, *self.bind_top(arg), "and") for arg in args)), _BOOL
+                return _decide(And(tuple(self._condition(arg, *self.bind_top(arg), "and") for arg in args))), _BOOL
             case Or(args):
-                return Or(tuple(self._condition(arg, *self.bind_top(arg), "or") for arg in args)), _BOOL
+                return _decide(Or(tuple(self._condition(arg, *self.bind_top(arg), "or") for arg in args))), _BOOL
             case Comparison():
                 return self._compare(expr, strict=True), _BOOL
             case InList():
@@ -75,6 +84,8 @@ class SqlBinder(Binder):
                 return self.bind(Call(function, (self._beside(left, right), self._beside(right, left))))
             case Function("%", (left, right)):
                 return self.bind(Function("%", (self._beside(left, right), self._beside(right, left))))
+            case Function(name, (left, right)) if name in _DISTINCT:
+                return self._distinct(expr, strict=True)
             case _:
                 return self.bind(expr)
 
@@ -90,11 +101,21 @@ class SqlBinder(Binder):
             case InList():
                 return self._in_list(expr, strict=False), _BOOL
             case SqlCast(arg, to, lenient):
-                return bind_cast(*self.bind(arg), to, lenient), to
+                operand = self.bind(arg)
+                bound = bind_cast(*operand, to, lenient)
+                self._before_cast[id(bound)] = bound, operand
+                return bound, to
+            case And() | Or():
+                bound, found = super().bind(expr)
+                return _decide(bound), found
+            case Function(name, (_, _)) if name in _DISTINCT:
+                return self._distinct(expr, strict=False)
             case Function():
                 return self._function(expr)
             case Call():
                 bound, found = self._sql_call(expr)
+                if expr.function in _ARITHMETIC and any(map(_is_null, children(bound))):
+                    return Literal(pa.scalar(None, found)), found
                 return _fold(bound), found
             case _:
                 return super().bind(expr)
@@ -128,17 +149,42 @@ class SqlBinder(Binder):
 
     def _compare_operands(self, expr: Comparison, left: Operand, right: Operand, *, strict: bool) -> Expr:
         left, right = decode(*left), decode(*right)
-        if strict and isinstance(expr.left, Column) and isinstance(expr.right, Literal):
-            right = _fit_literal(expr.right, left[1], expr.left)
-        elif strict and isinstance(expr.right, Column) and isinstance(expr.left, Literal):
-            left = _fit_literal(expr.left, right[1], expr.right)
-        else:
-            left, right = self._unify(left, right, expr)
-        if pt.is_null(left[1]):
+        left, right = self._meet(expr, expr.left, expr.right, left, right, strict=strict)
+        if pt.is_null(left[1]) or _is_null(left[0]) or _is_null(right[0]):
             return Literal(pa.scalar(None, _BOOL))
         if not can_compare(expr.op, left[1]):
             raise BindError(f"{describe(expr)}: values of type {left[1]} cannot be compared")
         return _fold(Comparison(expr.op, left[0], right[0]))
+
+    def _meet(
+        self, source: Expr, left_source: Expr, right_source: Expr, left: Operand, right: Operand, *, strict: bool
+    ) -> tuple[Operand, Operand]:
+        """Two operands that are compared, with one type. strict: a literal must fit the column beside it."""
+        if strict and isinstance(left_source, Column) and isinstance(right_source, Literal):
+            return left, _fit_literal(right_source, left[1], left_source)
+        if strict and isinstance(right_source, Column) and isinstance(left_source, Literal):
+            return _fit_literal(left_source, right[1], right_source), right
+        left, right = self._uncast(left, right)
+        right, left = self._uncast(right, left)
+        return self._unify(left, right, source)
+
+    def _uncast(self, operand: Operand, literal: Operand) -> tuple[Operand, Operand]:
+        """What is cast for a comparison with a literal, and that as a value of its type; see the module's table."""
+        while isinstance(literal[0], Literal) and literal[0].value.is_valid and id(operand[0]) in self._before_cast:
+            inner = self._before_cast[id(operand[0])][1]
+            if not (_is_exact(inner[1]) and _is_exact(operand[1])):
+                break
+            cast = fit_literal(literal[0].value, operand[1])
+            fitted = None if cast is None else fit_literal(cast, inner[1])
+            if fitted is None:
+                break
+            operand, literal = inner, (Literal(fitted), inner[1])
+        return operand, literal
+
+    def _distinct(self, expr: Function, *, strict: bool) -> Operand:
+        left, right = expr.args
+        bound = decode(*self.bind(left)), decode(*self.bind(right))
+        return self._apply(expr, FUNCTIONS[expr.name], [*self._meet(expr, left, right, *bound, strict=strict)])
 
     def _unify(self, left: Operand, right: Operand, source: Expr) -> tuple[Operand, Operand]:
         """Two operands with a common type."""
@@ -157,6 +203,8 @@ class SqlBinder(Binder):
         bound, found = decode(*self.bind(expr.arg))
         strict = strict and isinstance(expr.arg, Column) and len(expr.arg.path) == 1
         items = [self.bind(item) for item in expr.items]
+        if not strict:
+            (bound, found), items = self._uncast_all((bound, found), items)
         values: list[pa.Scalar | None] = []
         for item, (constant, _) in zip(expr.items, items, strict=True):
             if strict and isinstance(item, Literal):
@@ -173,6 +221,15 @@ class SqlBinder(Binder):
         known = [value for value in values if value is not None and value.is_valid]
         wanted = with_both_zeros(from_scalars(known, found))
         return _fold(In(bound, wanted, has_null=len(known) < len(values)))
+
+    def _uncast_all(self, operand: Operand, literals: list[Operand]) -> tuple[Operand, list[Operand]]:
+        """`_uncast` beside several literals, null or of values that must all fit."""
+        pairs = [self._uncast(operand, one) for one in literals if not _is_null(one[0])]
+        if len({id(inner[0]) for inner, _ in pairs}) != 1:
+            return operand, literals
+        inner, found = pairs[0][0], iter(pairs)
+        nothing = Literal(pa.scalar(None, inner[1])), inner[1]
+        return inner, [nothing if _is_null(one[0]) else next(found)[1] for one in literals]
 
     # -- casts and functions -----------------------------------------------------------------------------------------
 
@@ -253,11 +310,29 @@ class SqlBinder(Binder):
             wanted = f"{least}" if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
             raise BindError(f"Function '{expr.name}' expects {wanted} arguments but received {len(expr.args)}")
         operands = [self.bind(arg) for arg in expr.args]
+        if expr.name == "between":
+            operands = self._range(expr, [decode(*operand) for operand in operands])
+            if _is_null(operands[0][0]):
+                return Literal(pa.scalar(None, _BOOL)), _BOOL
         if expr.name == "%":
             operands = [decode(*operand) for operand in operands]
-            decimals = self._decimal_call("remainder", expr, operands)
-            return decimals or self._apply(expr, function, _with_single_floats(operands))
+            if any(_is_null(bound) for bound, _ in operands):
+                found = self._remainder(expr, function, [(Column(()), found) for _, found in operands])[1]
+                return Literal(pa.scalar(None, found)), found
+            return self._remainder(expr, function, operands)
         return self._apply(expr, function, operands)
+
+    def _remainder(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
+        decimals = self._decimal_call("remainder", expr, operands)
+        return decimals or self._apply(expr, function, _with_single_floats(operands))
+
+    def _range(self, expr: Function, operands: list[Operand]) -> list[Operand]:
+        """A value and its bounds, with one type."""
+        value, low, high = operands
+        value, (low, high) = self._uncast_all(value, [low, high])
+        value, low = self._unify(value, low, expr)
+        value, high = self._unify(value, high, expr)
+        return [value, self._unify(low, value, expr)[0], high]
 
     def _apply(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
         """The call of a function with bound operands, decoded where it does not take them as they are.
@@ -324,6 +399,25 @@ def _fit_literal(literal: Literal, to: pa.DataType, column: Expr) -> tuple[Liter
             f"to compare it with {describe(column)}"
         )
     return Literal(fitted), to
+
+
+def _is_null(bound: Expr) -> bool:
+    return isinstance(bound, Literal) and not bound.value.is_valid
+
+
+def _is_exact(found: pa.DataType) -> bool:
+    """Whether a literal that a value of this type is compared with may be converted instead of the values."""
+    return bool(pt.is_integer(found) or pt.is_decimal(found))
+
+
+def _decide(bound: Expr) -> Expr:
+    """`false and x`, and `true or x`, without x."""
+    if isinstance(bound, And | Or):
+        decisive = isinstance(bound, Or)
+        for arg in bound.args:
+            if isinstance(arg, Literal) and arg.value.is_valid and arg.value.as_py() is decisive:
+                return arg
+    return bound
 
 
 def _fold(bound: Expr) -> Expr:

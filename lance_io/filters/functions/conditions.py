@@ -36,6 +36,10 @@ def _distinct(left: Value, right: Value) -> Value:
     return pc.invert(pc.or_(pc.fill_null(equal, False), both_null))
 
 
+def _alike(left: Value, right: Value) -> Value:
+    return pc.invert(_distinct(left, right))
+
+
 def _extreme(op: str) -> Callable[..., Value]:
     def choose(*values: Value) -> Value:
         chosen = values[0]
@@ -54,5 +58,6 @@ FUNCTIONS.define("nvl2", "any same same", _value_if_not_null, lazy="nvl2")
 FUNCTIONS.define("nullif", "same same", _null_if)
 FUNCTIONS.define("between", "same same same", _between)
 FUNCTIONS.define("is_distinct", "same same", _distinct)
+FUNCTIONS.define("is_not_distinct", "same same", _alike)
 FUNCTIONS.define("greatest", "same same*", _extreme(">"))
 FUNCTIONS.define("least", "same same*", _extreme("<"))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lance_io.filters.elementwise import Value
 
 _NAMES: Final = {
-    "conditions": "coalesce nvl ifnull nvl2 nullif between is_distinct greatest least",
+    "conditions": "coalesce nvl ifnull nvl2 nullif between is_distinct is_not_distinct greatest least",
     "text": """
         upper lower reverse initcap length char_length character_length octet_length bit_length concat concat_ws ||
         like ilike starts_with ends_with contains strpos instr position replace translate left right substr

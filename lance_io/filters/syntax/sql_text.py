@@ -198,15 +198,15 @@ class _Rebuilding:
         return Function("coalesce", (value if node.expression.this else Not(value), _FALSE))
 
     def _distinct(self, node: exp.Expr, depth: int) -> Expr:
-        different = Function("is_distinct", self._both(node, depth))
-        return different if isinstance(node, exp.NullSafeNEQ) else Not(different)
+        name = "is_distinct" if isinstance(node, exp.NullSafeNEQ) else "is_not_distinct"
+        return Function(name, self._both(node, depth))
 
     def _in(self, node: exp.Expr, depth: int) -> Expr:
         return InList(self.build(node.this, depth), tuple(self.build(item, depth) for item in node.expressions))
 
     def _between(self, node: exp.Expr, depth: int) -> Expr:
         value, low, high = (self.build(node.args[name], depth) for name in ("this", "low", "high"))
-        if isinstance(value, Column | Literal):
+        if isinstance(value, Column):  # next to which a literal must fit
             return And((Comparison(">=", value, low), Comparison("<=", value, high)))
         return Function("between", (value, low, high))  # nested ones must not repeat the value at each level
 
