@@ -197,6 +197,17 @@ def test_leaves_below_one_list_ask_once_for_its_ends(tmp_path: Path) -> None:
     assert size - 4096 < seen.snapshot().bytes_read <= size + 4096
 
 
+def test_leaves_below_one_list_are_remembered_apart(tmp_path: Path) -> None:
+    """Of every kind, by takes after takes; the lists' ends are those of all, the items are not."""
+    members = [{"a": x, "b": -x, "c": x % 3 == 0, "s": f"row {x}", "t": "some" * (x % 3), "v": [x]} for x in range(900)]
+    rows = pa.table({"l": [members[x : x + x % 4] if x % 7 else None for x in range(900)]})
+    lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.0")
+    table, theirs = lance_io.dataset(tmp_path / "t"), lance.dataset(tmp_path / "t")
+    for wanted in ([5, 77], [6, 899, 500], [5, 77], [*range(900)]):
+        assert table.take(wanted) == theirs.take(wanted) == rows.take(wanted)
+    assert table.to_table(offset=100, limit=300) == rows.slice(100, 300)
+
+
 def test_ends_of_small_pages_are_remembered(tmp_path: Path) -> None:
     rows = pa.table({"text": [f"row {x}" for x in range(5000)], "list": [[x, x] for x in range(5000)]})
     lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.0")
