@@ -6,6 +6,7 @@ ends are known, strings with a dictionary that is known, and lists of values of 
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -20,8 +21,9 @@ from lance_io.encodings.values import buffer_count
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from lance_io.encodings.api import PageIndex
     from lance_io.encodings.v2_0.array import ArrayEncoding
     from lance_io.levels.path import PathNode
 
@@ -34,17 +36,20 @@ class LocatedIndex:
 
     index  `EndsIndex` or `ItemsIndex`, or None where there is nothing to know
     page   the same as kernels take it; None for pages that are read by themselves
+    below  of lists: the same of pages of their items, by number
     """
 
     index: EndsIndex | ItemsIndex | None
     page: _kernels.ArrayPage | None
+    below: Mapping[int, PageIndex] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes."""
+        num_bytes = PAGE_BYTES + sum(index.nbytes for index in self.below.values())
         if self.index is None:
-            return PAGE_BYTES
-        return PAGE_BYTES + self.index.nbytes * (1 if self.page is None else 3)  # and as much again in the kernels
+            return num_bytes
+        return num_bytes + self.index.nbytes * (1 if self.page is None else 3)  # and as much again in the kernels
 
 
 class ValuesKind(NamedTuple):

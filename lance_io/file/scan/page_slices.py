@@ -235,8 +235,9 @@ def _is_sibling(piece: Piece, first: Piece) -> bool:
     if piece.index is not None or first.index is not None:  # which has the ends
         return False
     page, other = piece.page, first.page
-    shares = isinstance(page, ArrayLayout) and isinstance(other, ArrayLayout) and page.shared_at is not None
-    return shares and page.shared_at == other.shared_at
+    if not isinstance(page, ArrayLayout) or not isinstance(other, ArrayLayout):
+        return False
+    return page.shared_at is not None and page.shared_at == other.shared_at
 
 
 def goes_behind(piece: Piece, num_rows: int, num_bytes: int) -> bool:
