@@ -17,6 +17,7 @@ from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 from lance_io.dataset.write.input_data import Rows
 from lance_io.errors import CommitUnknownError, LanceError, SchemaError, UsageError
+from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.file_bytes import PAGE_BYTES
 from lance_io.file.write.uploads import key_beside
 from lance_io.file.write.writers import FileWriting
@@ -107,7 +108,7 @@ class NewFiles:
 
     location    the folder of the table (or branch)
     schema      of the files, in the order of the batches' columns; its metadata say whether the table manages blobs
-    new_name    makes the name of a file
+    new_name    makes the name of a file, new_blob_name of one of managed blobs
     fragments   what was written, of id 0; none for no rows
     """
 
@@ -121,6 +122,7 @@ class NewFiles:
         progress: FragmentWriteProgress | None = None,
         durability: Durability | None = None,
         new_name: Callable[[], str] = data_file_name,
+        new_blob_name: Callable[[], str] = managed_blob_name,
     ) -> None:
         self.location = location
         self.fragments: list[Fragment] = []
@@ -130,7 +132,8 @@ class NewFiles:
         self._limits = limits.of_version(version)
         self._progress = progress
         self._blob_table = location if manages_blobs(schema.metadata) else None
-        self._options = {"durability": durability, "blob_table": self._blob_table, **limits.options}
+        blobs = {"blob_table": self._blob_table, "new_blob_name": new_blob_name}
+        self._options = {"durability": durability, **blobs, **limits.options}
         self._batches = _batches(limits) if version == V0_1 else None
         self._file: FileWriting | None = None
         self._name = ""

@@ -29,7 +29,7 @@ from lance_io.levels.lists import visible_items, with_items
 from lance_io.limits import KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lance_io.file.write.file_layout import FilePlaces
     from lance_io.file.write.uploads import Sink
@@ -46,6 +46,11 @@ _INLINE, _PACKED, _DEDICATED, _EXTERNAL, _MANAGED = range(5)
 _PREFIX: Final = "lance-encoding:blob-"
 _BLOB_ID_DIGITS: Final = 32
 _FIELDS: Final = ("kind", "position", "size", "blob_id", "blob_uri")
+
+
+def managed_blob_name() -> str:
+    """A new random name of a file in the table's folder of managed blobs."""
+    return f"{uuid4()}.blob"
 
 
 def sidecar_name(blob_id: int) -> str:
@@ -82,14 +87,16 @@ class BlobSink:
     """The blobs of one data file: writes payloads, and makes descriptions of them.
 
     references  whether blobs may lie outside, by a URI
-    managed     whether the table manages those of the second kind that are not small
+    new_name    makes the name of a file of those of the second kind that are not small, if the table manages them
     """
 
-    def __init__(self, places: FilePlaces, sink: Sink, *, references: bool = True, managed: bool = False) -> None:
+    def __init__(
+        self, places: FilePlaces, sink: Sink, *, references: bool = True, new_name: Callable[[], str] | None = None
+    ) -> None:
         self._places = places
         self._sink = sink
         self._may_refer = references
-        self._is_managed = managed
+        self._new_name = new_name
         self._payloads = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._sidecars: list[str] = []
         self._packed: str | None = None  # the sidecar that packed blobs go to
@@ -156,7 +163,7 @@ class BlobSink:
             elif size:
                 rows["position"][row] = yield from self._inline(values[row])
         _add_external(array, uris, rows)
-        if self._is_managed:
+        if self._new_name is not None:
             for row in np.flatnonzero(rows["blob_id"]).tolist():
                 uris[row] = self._sidecars[int(rows["blob_id"][row]) - 1]
                 rows["kind"][row], rows["blob_id"][row] = _MANAGED, 0
@@ -200,7 +207,8 @@ class BlobSink:
             self._packed = None
 
     def _new_sidecar(self) -> str:
-        name = f"{BLOB_FOLDER}/{uuid4()}.blob" if self._is_managed else sidecar_name(len(self._sidecars) + 1)
+        new_name = self._new_name
+        name = sidecar_name(len(self._sidecars) + 1) if new_name is None else f"{BLOB_FOLDER}/{new_name()}"
         self._sidecars.append(name)
         return name
 
