@@ -25,7 +25,8 @@ from lance_io.encodings.v2_0.array import open_ends
 from lance_io.encodings.v2_0.array_page import ArrayPage, cut_by_ends, ends_known, structs_around
 from lance_io.encodings.v2_0.buffers import Runs
 from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, locate_lists
-from lance_io.encodings.v2_0.variable import ENDS_KEPT_BYTES_MAX, PLAIN_KEPT_BYTES_MAX, Ends
+from lance_io.encodings.v2_0.variable import ENDS_KEPT_BYTES_MAX, ENDS_READ_BYTES_MAX, PLAIN_KEPT_BYTES_MAX, Ends
+from lance_io.encodings.v2_0.whole import whole_lists
 from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.error_context import REFUSALS, place_error
@@ -38,7 +39,7 @@ from lance_io.spans import Fetched
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lance_io._kernels import Leaf
+    from lance_io._kernels import Leaf, WholeArray
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.encodings.cuts import PageCuts
     from lance_io.encodings.v2_0.array_page import ArraySource
@@ -198,7 +199,7 @@ class ListPage(ArrayLayout):
     def _item_page(self) -> tuple[ArrayPage, int] | None:
         """The page of all items of this one, and where they begin in it, if kernels can read these as lists."""
         is_outermost = self.structs == self.path.nodes[: self.depth]
-        if self.items is None or not is_outermost or self.node.kind is not NodeKind.LIST or not self.ends.is_kept:
+        if self.items is None or not is_outermost or self.node.kind is not NodeKind.LIST:
             return None
         return self.items.one_page(self.first_item, self.first_item + self.num_items)
 
@@ -206,7 +207,7 @@ class ListPage(ArrayLayout):
     def join_key(self) -> str | None:  # type: ignore[override]  # found when it is first asked for
         """Pages whose rows can be decoded into one array have the same; None for those decoded alone."""
         found = self._item_page
-        if found is None or found[0].kind is None:
+        if found is None or found[0].kind is None or not self.ends.are_few:
             return None
         return f"lists {self.path.array_kind} {found[0].kind.shape!r}"
 
@@ -216,6 +217,16 @@ class ListPage(ArrayLayout):
         if self.items is None or self._item_page is not None:
             return {}
         return self.items.index_ranges(self.first_item, self.first_item + self.num_items)
+
+    @cached_property
+    def whole(self) -> WholeArray | None:  # type: ignore[override]  # found when it is first asked for
+        """The page for the kernel that decodes all of it with others; None where it must be read by itself."""
+        found = self._item_page
+        if found is None:
+            return None
+        page, first_slot = found
+        assert page.kind is not None, "kernels know its items"
+        return whole_lists(self.ends, page.values, page.kind, first_slot, around_leaf(self.path.nodes[:-1]))
 
     def locate(self, index: EndsIndex | None) -> LocatedIndex:
         """The ends, and the page for kernels, if they take it."""
@@ -234,7 +245,7 @@ class ListPage(ArrayLayout):
         assert self._item_page is not None, "kernels decode no other pages"
         return nest(self.path, self._item_page[0].leaf_array(leaf), leaf[2])
 
-    @property
+    @cached_property
     def num_bytes(self) -> int:
         """Of the ends, and of the items, about."""
         if self.items is None:
@@ -281,10 +292,13 @@ class ListPage(ArrayLayout):
             return None
         return (yield from cut_by_ends(self.ends, self.num_bytes, start, end, piece_bytes, known))
 
-    def read_indexed(self, selection: RowSelection) -> Steps[tuple[pa.Array, PageIndex]]:
+    def read_indexed(self, selection: RowSelection, *, is_again: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
         """The selected rows, in no more rounds, and the index: what it says of items saves some."""
-        ranges = self.index_ranges()
-        index = self.locate(None) if ranges is None else self.load_index((yield ranges))
+        ranges, index = self.index_ranges(), None
+        if ranges is None:
+            index = self.locate(None)
+        elif is_again or ranges.num_bytes <= ENDS_READ_BYTES_MAX:
+            index = self.load_index((yield ranges))
         return (yield from self.read(index, selection)), index
 
     def scan(self) -> Steps[pa.Array]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
+    from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.file_bytes import WrittenFile
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -53,6 +54,7 @@ class FileWriting:
     batches     of a file of version 0.1: what its rows become
     blob_table  the folder of the table, if that manages its blobs
     new_blob_name  makes the names of their files then
+    payloads    reads blobs that batches name in other files
     Everything else is as for `FileWriter`.
     """
 
@@ -70,6 +72,7 @@ class FileWriting:
         batches: BatchOptions | None = None,
         blob_table: Location | None = None,
         new_blob_name: Callable[[], str] = managed_blob_name,
+        payloads: PayloadReader | None = None,
     ) -> None:
         self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
         self.writer: FileWriter | BatchedFileWriter
@@ -88,6 +91,7 @@ class FileWriting:
                 cache_bytes=cache_bytes,
                 blob_references=blob_references,
                 new_blob_name=None if blob_table is None else new_blob_name,
+                payloads=payloads,
             )
         self._over: str | None = None  # why nothing can be written any more
         self._written: WrittenFile | None = None
