@@ -332,7 +332,9 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         return None if place is None else fragments.LanceFragment._of(self._state, place)
 
     def validate(self) -> None:
-        """Check that all files of the version are there and agree with the manifest; reads metadata, no rows.
+        """Check that all files of the version are there, those of blobs, too, and agree with the manifest.
+
+        Reads metadata and descriptions of blobs, no rows.
 
         Raises `FormatError` for what does not agree, `OSError` for a file that is missing.
         """

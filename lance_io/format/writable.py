@@ -99,10 +99,8 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
     if field.is_blob_v2:
         if version < V2_2:
             raise UnsupportedError(f"{name}: Blob encoding of the second kind is not available in {version.name}")
-    elif BLOB_KEY in field.metadata and logical != "large_binary":
-        raise SchemaError(
-            f"Blob encoding is not available for field '{name}' with data type {logical}; it needs large_binary"
-        )
+    else:
+        _check_blob_values(name, field)
     if field.is_blob and in_list:
         raise UnsupportedError(
             f"{name}: blobs of the first kind lose their rows inside of lists; those of the second, which tables of "
@@ -117,13 +115,27 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
         _check_field(child, version, in_list=in_list, below=f"{name}.")
 
 
-def _check_batched(field: Field, below: str) -> None:
-    """Raise unless a field can be stored in files of version 0.1 (spec: legacy 0.1, section 3)."""
-    name, logical = f"{below}{field.name}", field.logical_type
-    if field.holds_blobs or logical == "map":
-        raise UnsupportedError(
-            f"{name}: files of version {V0_1.name} hold no {'blobs' if field.holds_blobs else 'maps'}"
+def _check_blob_values(name: str, field: Field) -> None:
+    if BLOB_KEY in field.metadata and field.logical_type != "large_binary":
+        raise SchemaError(
+            f"Blob encoding is not available for field '{name}' with data type {field.logical_type}; it needs "
+            "large_binary"
         )
+
+
+def _check_batched(field: Field, below: str, *, in_list: bool = False) -> None:
+    """Raise unless a field can be stored in files of version 0.1 (spec: legacy 0.1, section 3).
+
+    Blobs of the first kind are plain values there.
+    """
+    name, logical = f"{below}{field.name}", field.logical_type
+    if field.is_blob_v2:
+        raise UnsupportedError(f"{name}: Blob v2 requires file version >= {V2_2.name} (got V1)")
+    _check_blob_values(name, field)
+    if field.is_blob and in_list:
+        raise UnsupportedError(f"{name}: blobs inside of lists of version {V0_1.name} are read by nobody")
+    if logical == "map":
+        raise UnsupportedError(f"{name}: files of version {V0_1.name} hold no maps")
     if logical == "struct" and not field.children:
         raise UnsupportedError(f"{name}: empty page table, as a struct without members has no page")
     if logical.endswith("fixed_size_binary:0") or ":fixed_size_binary:0:" in logical:
@@ -136,7 +148,7 @@ def _check_batched(field: Field, below: str) -> None:
     if logical.startswith(_FIXED_SIZE_LIST):
         _check_fixed_size_list(name, logical, V0_1, in_list=False)
     for child in field.children:
-        _check_batched(child, f"{name}.")
+        _check_batched(child, f"{name}.", in_list=in_list or logical != "struct")
 
 
 def _check_empty_values(name: str, logical: str, version: FileVersion) -> None:

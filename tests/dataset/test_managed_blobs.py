@@ -15,7 +15,15 @@ from lance_io.commit.cleanup import plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget
 from lance_io.dataset.blobs.blob_values import locate_in_file, read_located
 from lance_io.dataset.blobs.managed_blobs import ManagedBlobs
-from lance_io.dataset.distributed import TablePlace, WriteJob, abort_write, commit_write, write_files
+from lance_io.dataset.distributed import (
+    TablePlace,
+    WriteJob,
+    WrittenFiles,
+    abort_write,
+    commit_write,
+    remove_job_files,
+    write_files,
+)
 from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import FormatError, SchemaError
 from lance_io.plans.plan import drive_sync
@@ -319,3 +327,44 @@ def test_paths_of_managed_blobs_stay_below_their_folder(tmp_path: Path) -> None:
         read(5, 3, "_blobs/x.blob")
     with pytest.raises(FormatError, match="blob kind 6"):
         read(6, 0, "_blobs/x.blob")
+
+
+def write_job(uri: str, job_id: str) -> tuple[TablePlace, WriteJob, WrittenFiles]:
+    """A job that has written its files, and has not committed them."""
+    given = rows().select(["i", "b"])
+    place = TablePlace.of_process(uri, {})
+    job = WriteJob.plan(
+        place, lambda known: given.schema if known is None else known, given.schema.names, job_id=job_id
+    )
+    batches = iter(given.to_batches())
+    return place, job, write_files(place, job, given.schema, batches, rows_per_file=4, bytes_per_file=1 << 20)
+
+
+def test_payloads_of_lost_tasks_are_found_by_the_job(tmp_path: Path) -> None:
+    """Those that a compaction took over stay, though no data file of the job is left; so does what others wrote."""
+    folder, uri = tmp_path / "t", str(tmp_path / "t")
+    lance_io.write_dataset(rows().select(["i", "b"]), uri)
+    before = payloads(folder)
+    place, job, written = write_job(uri, "kept")
+    commit_write(place, job, [written])
+    lance.dataset(uri).optimize.compact_files()
+    lance.dataset(uri).cleanup_old_versions(timedelta(0), delete_unverified=True)
+    after = payloads(folder)
+    assert len(after) > len(before) and not any((folder / path).exists() for path in written.paths if "data/" in path)
+    assert remove_job_files(place, "kept") == []
+    assert "was committed" not in abort_write(place, job, [written])  # that is not known any more
+    assert payloads(folder) == after
+    _, _, lost = write_job(uri, "lost")
+    _, _, others = write_job(uri, "other")
+    assert any(path.startswith("_blobs/") for path in lost.paths)
+    assert remove_job_files(place, "lost") == sorted(lost.paths)
+    assert remove_job_files(place, "other") == sorted(others.paths)
+    assert payloads(folder) == after
+    found = [blob and blob.read() for blob in lance.dataset(uri).take_blobs("b", indices=range(16))]
+    assert found == PAYLOADS * 2
+
+
+def test_payloads_of_a_table_that_never_came_to_be(tmp_path: Path) -> None:
+    place, _, written = write_job(str(tmp_path / "t"), "job")
+    assert any(path.startswith("_blobs/") for path in written.paths)
+    assert remove_job_files(place, "job") == sorted(written.paths)

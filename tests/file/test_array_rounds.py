@@ -197,6 +197,17 @@ def test_leaves_below_one_list_ask_once_for_its_ends(tmp_path: Path) -> None:
     assert size - 4096 < seen.snapshot().bytes_read <= size + 4096
 
 
+def test_leaves_below_one_list_are_remembered_apart(tmp_path: Path) -> None:
+    """Of every kind, by takes after takes; the lists' ends are those of all, the items are not."""
+    members = [{"a": x, "b": -x, "c": x % 3 == 0, "s": f"row {x}", "t": "some" * (x % 3), "v": [x]} for x in range(900)]
+    rows = pa.table({"l": [members[x : x + x % 4] if x % 7 else None for x in range(900)]})
+    lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.0")
+    table, theirs = lance_io.dataset(tmp_path / "t"), lance.dataset(tmp_path / "t")
+    for wanted in ([5, 77], [6, 899, 500], [5, 77], [*range(900)]):
+        assert table.take(wanted) == theirs.take(wanted) == rows.take(wanted)
+    assert table.to_table(offset=100, limit=300) == rows.slice(100, 300)
+
+
 def test_ends_of_small_pages_are_remembered(tmp_path: Path) -> None:
     rows = pa.table({"text": [f"row {x}" for x in range(5000)], "list": [[x, x] for x in range(5000)]})
     lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.0")
@@ -215,15 +226,46 @@ def test_ends_of_small_pages_are_remembered(tmp_path: Path) -> None:
     bench.run(work)
 
 
+def _nested(texts: list[str | None], field: pa.Field, depth: int) -> pa.Table:
+    """A column of texts, or of lists of one, two or three of them."""
+    values = pa.array(texts, field.type)
+    for _ in range(depth):
+        ends = np.minimum(np.arange(0, len(values) * 2, 2), len(values)).astype(np.int32)
+        values = pa.ListArray.from_arrays(ends[: len(values) // 2 + 1], values)
+        field = pa.field("text", pa.list_(field.with_name("item")))
+    return pa.Table.from_arrays([values], schema=pa.schema([field]))
+
+
+def test_small_pages_of_strings_in_lists_are_known(tmp_path: Path) -> None:
+    """Ends and dictionaries of the strings are remembered with the ends of their lists: takes are a round of bytes."""
+    words = [[f"word {(x + y) % 9}" for y in range(x % 3)] for x in range(3000)]
+    rows = pa.table({"texts": [[f"row {x}"] * (x % 3) for x in range(3000)], "words": words})
+    root = tmp_path / "t"
+    lance.write_dataset(rows, root, data_storage_version="2.0")
+    bench = Bench({f"t/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()})
+
+    async def work(lap: Lap) -> None:
+        table = await AsyncDataset.open("t", session=bench.session)
+        lap()
+        for number, wanted in enumerate(([5, 77, 2999], [8], [1000, 1001])):
+            assert await table.take(wanted) == rows.take(wanted)
+            rounds, _ = lap()
+            assert rounds == (1 if number else 2)  # at first what is not in the end of the file
+
+    bench.run(work)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("scheme", ["zstd", "lz4"])
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_small_compressed_pages_are_inflated_once(
-    scheme: str, is_warm: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheme: str, is_warm: bool, depth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their bytes are remembered without compression: later takes ask for nothing."""
+    """Their bytes are remembered without compression, in lists and without: later takes ask for nothing."""
     field = pa.field("text", pa.string(), metadata={"lance-encoding:compression": scheme})
-    rows = [None if x % 7 == 0 else "" if x % 7 == 1 else f"row {x} of many" for x in range(3000)]
-    table = pa.Table.from_arrays([pa.array(rows)], schema=pa.schema([field]))
+    texts = [None if x % 7 == 0 else "" if x % 7 == 1 else f"row {x} of many" for x in range(3000)]
+    table = _nested(texts, field, depth)
+    rows = table["text"].to_pylist()
     root = tmp_path / "t"
     lance.write_dataset(table, root, data_storage_version="2.0")
     bench = Bench({f"t/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()})
@@ -241,7 +283,8 @@ def test_small_compressed_pages_are_inflated_once(
         if is_warm:
             await found.warm(["text"])
             lap()
-        for number, wanted in enumerate(([5, 77, 2999], [0], [1], [*range(40, 60)], [*range(3000)])):
+        last = len(rows) - 1
+        for number, wanted in enumerate(([5, 77, last], [0], [1], [*range(40, 60)], [*range(last + 1)])):
             assert (await found.take(wanted))["text"].to_pylist() == [rows[row] for row in wanted]
             rounds, _ = lap()
             assert number == 0 or rounds == 0

@@ -21,7 +21,7 @@ import lance_io
 from lance_io import AsyncDataset, runtime
 from lance_io.errors import AccessDenied, NotFound
 from lance_io.plans.plan import ask, drive_async
-from lance_io.plans.store_requests import List
+from lance_io.plans.store_requests import List, Remove
 from lance_io.store.url import open_store
 
 if TYPE_CHECKING:
@@ -262,3 +262,10 @@ def test_managed_blobs_in_a_bucket(s3: S3Server, s3_uri: str) -> None:
         table = library.dataset(uri, storage_options=options)
         assert table.to_table(columns=["b"], blob_handling="all_binary")["b"].to_pylist() == expected
         assert [blob.read() for blob in table.take_blobs("b", indices=[5, 0])] == [expected[5], expected[0]]
+    table = lance_io.dataset(uri, storage_options=options)
+    table.validate()
+    place = open_store(f"{uri}/_blobs", options)
+    gone = f"{place.path}/{min(payloads())}"
+    runtime.run(drive_async(ask(Remove(place.store, (gone,)))))
+    with pytest.raises(NotFound, match="there is no such file, but a blob is said to be in it"):
+        table.validate()

@@ -41,7 +41,7 @@ class ManagedBlobs:
         """
         location = branch_location(self._state.root, manifest.branch)
         state = replace(self._state, location=location, manifest=manifest)
-        ways = {way[-1].id: way for top in state.schema.fields for way in _ways_to_blobs(top)}
+        ways = {way[-1].id: way for top in state.schema.fields for way in ways_to_blobs(top)}
         found: set[str] = set()
         for place, fragment in enumerate(manifest.fragments if ways else ()):
             for file in fragment.files:
@@ -53,31 +53,40 @@ class ManagedBlobs:
         return found
 
 
-def _ways_to_blobs(field: Field, *above: Field) -> Iterator[tuple[Field, ...]]:
-    """The fields from a top-level one down to each blob of the second kind in it."""
-    if field.is_blob_v2:
+def ways_to_blobs(field: Field, *above: Field, every_kind: bool = False) -> Iterator[tuple[Field, ...]]:
+    """The fields from a top-level one down to each blob in it.
+
+    every_kind  also those of the first kind, which is never managed
+    """
+    if field.is_blob_v2 or (every_kind and field.holds_blobs):
         yield (*above, field)
         return
     for child in field.children:
-        yield from _ways_to_blobs(child, *above, field)
+        yield from ways_to_blobs(child, *above, field, every_kind=every_kind)
 
 
 def _named(state: DatasetState, ways: list[tuple[Field, ...]], place: int) -> Plan[frozenset[str]]:
     fields = state.pruned_fields([tuple(field.name for field in way) for way in ways])
     columns = yield from read_columns(state, fields, place)
     arrays = [(field, chunk) for field, column in zip(fields, columns, strict=True) for chunk in column.chunks]
-    return frozenset(path for field, array in arrays for path in _paths_in(field, array))
+    found = [blobs for field, array in arrays for blobs in descriptions_in(field, array)]
+    return frozenset(path for blobs in found for path in _paths_in(blobs))
 
 
-def _paths_in(field: Field, array: pa.Array) -> Iterator[str]:
-    if field.is_blob_v2:
-        is_managed = pc.greater_equal(array.field("kind"), MANAGED)
-        yield from filter(None, pc.unique(array.field("blob_uri").filter(is_managed)).to_pylist())
+def _paths_in(descriptions: pa.StructArray) -> Iterator[str]:
+    is_managed = pc.greater_equal(descriptions.field("kind"), MANAGED)
+    yield from filter(None, pc.unique(descriptions.field("blob_uri").filter(is_managed)).to_pylist())
+
+
+def descriptions_in(field: Field, array: pa.Array) -> Iterator[pa.StructArray]:
+    """The descriptions of blobs in a column that has some, wherever they are in it."""
+    if field.holds_blobs:
+        yield array
         return
     if field.logical_type == "struct":
         for child in field.children:
-            yield from _paths_in(child, array.field(child.name))
+            yield from descriptions_in(child, array.field(child.name))
         return
     items, _ = visible_items(array)
     for child in field.children:
-        yield from _paths_in(child, items)
+        yield from descriptions_in(child, items)

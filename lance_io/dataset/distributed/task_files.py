@@ -4,8 +4,8 @@ A file that has reached its target of bytes (or of rows, where none were asked f
 have come. If the input ends within that, the rest joins it; else the file ends and the rest begins the next one. A
 number of rows that was asked for is a hard limit.
 
-Names are random and end in digits of the job, so that keys spread over a store's partitions and the files of one job
-can still be found by listing.
+Names, those of managed blobs, too, are random and end in digits of the job, so that keys spread over a store's
+partitions and the files of one job can still be found by listing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from uuid import UUID, uuid4
 
 from lance_io.dataset.distributed.write_job import run_writes, write_target
 from lance_io.dataset.version.describe import fragment_metadata
@@ -28,6 +29,7 @@ from lance_io.dataset.write.data_files import (
 from lance_io.dataset.write.input_data import AsyncRows, Rows
 from lance_io.plans.plan import RollBackOnError, drive_async
 from lance_io.runtime.feeding import run_fed
+from lance_io.table.transaction.garbage import data_file_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 TAIL_BYTES: Final = 16 << 20
 EXTENSION: Final = ".lance"
+BLOB_EXTENSION: Final = ".blob"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,17 @@ def task_file_name(job_digits: str) -> str:
     return f"{data_file_name().removesuffix(EXTENSION)}{job_digits}{EXTENSION}"
 
 
+def task_blob_name(job_digits: str) -> str:
+    """A new random name of a file of managed blobs: that of a UUID which ends in the digits of a job."""
+    return f"{UUID(uuid4().hex[: -len(job_digits)] + job_digits)}{BLOB_EXTENSION}"
+
+
+def is_of_job(path: str, job_digits: str) -> bool:
+    """Whether a file in the table's folder, or what lies beside it, was named by a task of a job."""
+    name, dot, extension = data_file_of(path).rpartition(".")
+    return dot + extension in (EXTENSION, BLOB_EXTENSION) and name.replace("-", "").endswith(job_digits)
+
+
 class TaskFiles(NewFiles):
     """The data files of one attempt of one task.
 
@@ -111,7 +125,10 @@ class TaskFiles(NewFiles):
 
     def __init__(self, location: Location, job: WriteJob, limits: FileLimits, *, is_rows_hard: bool) -> None:
         new_name = partial(task_file_name, job.file_suffix)
-        super().__init__(location, job.file_schema, job.data_version, limits, new_name=new_name)
+        new_blob_name = partial(task_blob_name, job.file_suffix)
+        super().__init__(
+            location, job.file_schema, job.data_version, limits, new_name=new_name, new_blob_name=new_blob_name
+        )
         self._is_rows_hard = is_rows_hard
         self._tail_bytes = min(TAIL_BYTES, limits.num_bytes)
 

@@ -1,8 +1,9 @@
-"""Whether a version's files are there and agree with what its manifest says about them; no rows are read.
+"""Whether a version's files are there and agree with what its manifest says about them; no rows but descriptions of
+blobs are read.
 
 Per fragment: every data file opens, has the rows and columns that the manifest counts on, and its size; the deletion
-file is there and lists as many rows as the manifest says; row id sequences have as many ids as there are rows. Between
-fragments: ids are unique.
+file is there and lists as many rows as the manifest says; row id sequences have as many ids as there are rows; the
+files that blobs are in are there, and reach as far as the blobs do. Between fragments: ids are unique.
 """
 
 from __future__ import annotations
@@ -45,6 +46,19 @@ def validate(state: DatasetState, places: Sequence[int]) -> Plan[None]:
                 yield from load_row_columns(state, some, [ROW_ID])
         except NotFound as error:
             raise _missing(state, error) from error
+    if state.schema.has_blobs:
+        yield from _check_payloads(state, places)
+
+
+def _check_payloads(state: DatasetState, places: Sequence[int]) -> Plan[None]:
+    from lance_io.dataset.blobs.payload_check import PayloadCheck  # which scans do not need
+
+    check = PayloadCheck(state)
+    try:
+        for place in places:
+            yield from check.check(place)
+    except NotFound as error:
+        raise _missing(state, error) from error
 
 
 def check_unread(state: DatasetState, places: Sequence[int]) -> Plan[None]:

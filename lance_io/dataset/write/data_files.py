@@ -18,6 +18,7 @@ from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 from lance_io.dataset.write.input_data import Rows
 from lance_io.errors import CommitUnknownError, LanceError, SchemaError, UnsupportedError, UsageError
+from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.file_bytes import PAGE_BYTES
 from lance_io.file.write.uploads import key_beside
 from lance_io.file.write.writers import FileWriting
@@ -126,7 +127,7 @@ class NewFiles:
 
     location    the folder of the table (or branch)
     schema      of the files, in the order of the batches' columns; its metadata say whether the table manages blobs
-    new_name    makes the name of a file
+    new_name    makes the name of a file, new_blob_name of one of managed blobs
     places      where they go, one after the other in turn; None for the table's own folder
     payloads    reads blobs that batches name in other files
     fragments   what was written, of id 0; none for no rows
@@ -142,6 +143,7 @@ class NewFiles:
         progress: FragmentWriteProgress | None = None,
         durability: Durability | None = None,
         new_name: Callable[[], str] = data_file_name,
+        new_blob_name: Callable[[], str] = managed_blob_name,
         places: Sequence[FilePlace] | None = None,
         payloads: PayloadReader | None = None,
     ) -> None:
@@ -161,6 +163,7 @@ class NewFiles:
         self._options = {
             "durability": durability,
             "blob_table": self._blob_table,
+            "new_blob_name": new_blob_name,
             "payloads": payloads,
             **limits.options,
         }

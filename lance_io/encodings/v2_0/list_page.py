@@ -5,36 +5,39 @@
 
 So a leaf below lists is read through a chain of columns. Its rows are those of the outermost one, and its pages are
 that one's, too: what reads a page of lists goes on to whatever pages hold their items. All rows of a page take one
-round, as the page says how many items it has; some of them one more for each level of lists.
+round, as the page says how many items it has; some of them one more for each level of lists. What is worth knowing of
+small pages of items (ends of strings, items of a dictionary, bytes that are compressed) is known with the ends.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import ArrayLayout, PageDescription, RowSelection
-from lance_io.encodings.rounds import together
+from lance_io.encodings.rounds import merge_ranges, together
 from lance_io.encodings.v2_0.array import open_ends
 from lance_io.encodings.v2_0.array_page import ArrayPage, cut_by_ends, ends_known, structs_around
 from lance_io.encodings.v2_0.buffers import Runs
 from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, locate_lists
-from lance_io.encodings.v2_0.variable import Ends
+from lance_io.encodings.v2_0.variable import ENDS_KEPT_BYTES_MAX, ENDS_READ_BYTES_MAX, PLAIN_KEPT_BYTES_MAX, Ends
 from lance_io.encodings.v2_0.whole import whole_lists
 from lance_io.encodings.v2_1.page import damage_error
-from lance_io.errors import FormatError
+from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.levels.assemble import nest
 from lance_io.levels.join import join_arrays
 from lance_io.levels.path import NodeKind
 from lance_io.records import dataclass
+from lance_io.spans import Fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lance_io._kernels import Leaf, WholeArray
     from lance_io.encodings.api import PageIndex, PageLayout
@@ -42,7 +45,12 @@ if TYPE_CHECKING:
     from lance_io.encodings.v2_0.array_page import ArraySource
     from lance_io.encodings.v2_0.variable import EndsIndex
     from lance_io.levels.path import LeafPath
-    from lance_io.spans import Fetched, IntArray, Ranges, Steps
+    from lance_io.spans import IntArray, Ranges, Steps
+
+
+PAGES_KNOWN_MAX: Final = 4  # of items of one page of lists, and so many bytes of their indexes: see `variable.py`
+KNOWN_BYTES_MAX: Final = ENDS_KEPT_BYTES_MAX + PLAIN_KEPT_BYTES_MAX
+_NOTHING_KNOWN: Final[Mapping[int, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,8 +73,13 @@ class Items:
         """All of them."""
         return int(self.row_starts[-1])
 
-    def read(self, starts: IntArray, ends: IntArray) -> Steps[pa.Array]:
-        """Ranges of items, ascending and disjoint. Raises FormatError where they are not there, naming the page."""
+    def read(
+        self, starts: IntArray, ends: IntArray, known: Mapping[int, PageIndex] = _NOTHING_KNOWN
+    ) -> Steps[pa.Array]:
+        """Ranges of items, ascending and disjoint. Raises FormatError where they are not there, naming the page.
+
+        known  indexes of pages
+        """
         there = ends > starts
         starts, ends = starts[there], ends[there]
         if not len(starts):
@@ -75,11 +88,13 @@ class Items:
             raise FormatError(f"items up to {int(ends[-1])} wanted of {self.where}, which has {self.num_items}")
         first = int(self.row_starts.searchsorted(starts[0], side="right")) - 1
         last = int(self.row_starts.searchsorted(ends[-1], side="left"))
-        parts = [self._read_page(number, starts, ends) for number in range(first, last)]
+        parts = [self._read_page(number, starts, ends, known.get(number)) for number in range(first, last)]
         arrays = yield from together(parts)
         return join_arrays([array for array in arrays if array is not None])
 
-    def _read_page(self, number: int, starts: IntArray, ends: IntArray) -> Steps[pa.Array | None]:
+    def _read_page(
+        self, number: int, starts: IntArray, ends: IntArray, known: PageIndex | None
+    ) -> Steps[pa.Array | None]:
         low, high = self.row_starts[number : number + 2].tolist()
         first, last = int(ends.searchsorted(low, side="right")), int(starts.searchsorted(high, side="left"))
         if first >= last or low == high:
@@ -88,12 +103,36 @@ class Items:
         is_whole = last - first == 1 and of_page[0][0] == 0 and of_page[1][0] == high - low
         try:
             page = self.pages[number]
-            if is_whole:
+            if is_whole and known is None:
                 return (yield from page.scan())
             selection = RowSelection(*of_page, int((of_page[1] - of_page[0]).sum()))
-            return (yield from page.read(None, selection))
+            return (yield from page.read(known, selection))
         except REFUSALS as error:
-            raise place_error(error, f"{self.where}, page {number}") from error.__cause__
+            raise self._place(error, number) from error.__cause__
+
+    def _place(self, error: FormatError | UnsupportedError, number: int) -> FormatError | UnsupportedError:
+        return place_error(error, f"{self.where}, page {number}")
+
+    def index_ranges(self, start: int, end: int) -> dict[int, Ranges]:
+        """What is worth knowing of pages with the items `start` to `end`, by number: nothing, unless it is little."""
+        found: dict[int, Ranges] = {}
+        first = int(self.row_starts.searchsorted(start, side="right")) - 1
+        last = int(self.row_starts.searchsorted(end, side="left"))
+        if start >= end or last > len(self.pages) or last - first > PAGES_KNOWN_MAX:
+            return found
+        for number in range(first, last):
+            is_empty = self.row_starts[number] == self.row_starts[number + 1]
+            ranges = None if is_empty else self.pages[number].index_ranges()
+            if ranges is not None:
+                found[number] = ranges
+        return found if sum(ranges.num_bytes for ranges in found.values()) <= KNOWN_BYTES_MAX else {}
+
+    def load_index(self, number: int, fetched: Fetched) -> PageIndex:
+        """The index of a page. Raises FormatError, naming it."""
+        try:
+            return self.pages[number].load_index(fetched)
+        except REFUSALS as error:
+            raise self._place(error, number) from error.__cause__
 
     def one_page(self, start: int, end: int) -> tuple[ArrayPage, int] | None:
         """The page that holds the items `start` to `end`, all of them, where its values have one width that is known
@@ -173,6 +212,13 @@ class ListPage(ArrayLayout):
         return f"lists {self.path.array_kind} {found[0].kind.shape!r}"
 
     @cached_property
+    def _below(self) -> dict[int, Ranges]:
+        """What is worth knowing of the pages of items, by number."""
+        if self.items is None or self._item_page is not None:
+            return {}
+        return self.items.index_ranges(self.first_item, self.first_item + self.num_items)
+
+    @cached_property
     def whole(self) -> WholeArray | None:  # type: ignore[override]  # found when it is first asked for
         """The page for the kernel that decodes all of it with others; None where it must be read by itself."""
         found = self._item_page
@@ -212,19 +258,30 @@ class ListPage(ArrayLayout):
         return False
 
     def index_ranges(self) -> Ranges | None:
-        """The ends, where they are few."""
-        return self.ends.index_ranges()
+        """The ends, where they are few, and then what pages of items have of the kind."""
+        ends = self.ends.index_ranges()
+        return None if ends is None else merge_ranges([ends, *self._below.values()])
 
     def load_index(self, fetched: Fetched) -> LocatedIndex:
-        """The ends."""
-        return self.locate(self.ends.load_index(fetched))
+        """The ends, and the indexes of pages of items."""
+        ends = self.ends.load_index(fetched)
+        if self.items is None or not self._below:
+            return self.locate(ends)
+        below: dict[int, PageIndex] = {}
+        at = 1
+        for number, ranges in self._below.items():
+            part = Fetched(fetched.buffer, fetched.offsets[at : at + len(ranges.starts)])
+            below[number] = self.items.load_index(number, part)
+            at += len(ranges.starts)
+        return LocatedIndex(ends, None, below)
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows: a round for the ends, unless they are known, and those of the items."""
         assert self.items is not None, "a page of lists is read with its items"
+        known = index.below if isinstance(index, LocatedIndex) else _NOTHING_KNOWN
         try:
             spans = yield from self.ends.read(Runs.of(selection), ends_known(index))
-            items = yield from self.items.read(spans.starts + self.first_item, spans.ends + self.first_item)
+            items = yield from self.items.read(spans.starts + self.first_item, spans.ends + self.first_item, known)
         except DamagedError as error:
             raise damage_error(error) from None
         return self._lists(selection.num_rows, spans.validity, spans.offsets, spans.null_count, items)
@@ -236,12 +293,12 @@ class ListPage(ArrayLayout):
         return (yield from cut_by_ends(self.ends, self.num_bytes, start, end, piece_bytes, known))
 
     def read_indexed(self, selection: RowSelection, *, is_again: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
-        """The selected rows, in as many rounds, and the ends, where they are few."""
-        index = None
-        if self.ends.is_kept(is_again=is_again):
-            index = self.locate((yield from self.ends.read_all()))
-        elif not self.ends.are_few:
+        """The selected rows, in no more rounds, and the index: what it says of items saves some."""
+        ranges, index = self.index_ranges(), None
+        if ranges is None:
             index = self.locate(None)
+        elif is_again or ranges.num_bytes <= ENDS_READ_BYTES_MAX:
+            index = self.load_index((yield ranges))
         return (yield from self.read(index, selection)), index
 
     def scan(self) -> Steps[pa.Array]:

@@ -6,6 +6,7 @@ ends are known, strings with a dictionary that is known, and lists of values of 
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -20,8 +21,9 @@ from lance_io.encodings.values import buffer_count
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from lance_io.encodings.api import PageIndex
     from lance_io.encodings.v2_0.array import ArrayEncoding
     from lance_io.levels.path import PathNode
 
@@ -34,16 +36,19 @@ class LocatedIndex:
 
     index  `EndsIndex` or `ItemsIndex`; None where there is nothing to know, and where the page has the ends
     page   the page as kernels take it; None for pages that are read by themselves
+    below  of lists: the same of pages of their items, by number
     """
 
     index: EndsIndex | ItemsIndex | None
     page: _kernels.ArrayPage | None
+    below: Mapping[int, PageIndex] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes."""
         own_bytes = 0 if self.index is None else self.index.nbytes
-        return PAGE_BYTES + own_bytes + (0 if self.page is None else self.page.nbytes)
+        below_bytes = sum(index.nbytes for index in self.below.values())
+        return PAGE_BYTES + own_bytes + below_bytes + (0 if self.page is None else self.page.nbytes)
 
     @property
     def known(self) -> EndsIndex | ItemsIndex | None:

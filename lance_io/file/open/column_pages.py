@@ -201,7 +201,7 @@ class Column:
     identity    of the file: store, key and size
     row_starts  i64[pages + 1], table rows before each page
     pages       layouts, in row order, each made when it is first asked for
-    paged_by    the column whose pages these are, where it is another: its index, and what messages call it
+    paged_by    what messages call the column whose pages these are, where it is another
     """
 
     identity: tuple[str, str, int]
@@ -209,17 +209,16 @@ class Column:
     path: LeafPath
     row_starts: IntArray
     pages: Pages | ArrayPages | OnePage
-    paged_by: tuple[int, str] | None = None
+    paged_by: str | None = None
     _keys: list[tuple[Any, ...]] | None = None
     _alike: tuple[str, set[int]] | None = None  # a join key, and numbers of pages that have it
 
     @property
     def keys(self) -> list[tuple[Any, ...]]:
-        """Search-cache key of each page's index."""
+        """Search-cache key of each page's index: of pages of lists it says where the items of this leaf are, too."""
         keys = self._keys
         if keys is None:
-            index = self.index if self.paged_by is None else self.paged_by[0]
-            keys = self._keys = [(self.identity, index, number) for number in range(len(self.pages))]
+            keys = self._keys = [(self.identity, self.index, number) for number in range(len(self.pages))]
         return keys
 
     def join_key(self, numbers: Sequence[int]) -> str | None:
@@ -245,7 +244,7 @@ class Column:
     @property
     def where(self) -> str:
         """The column that has the pages, for messages."""
-        return where(self.index, self.path) if self.paged_by is None else self.paged_by[1]
+        return where(self.index, self.path) if self.paged_by is None else self.paged_by
 
 
 def join_key_of(page: PageLayout) -> str | None:

@@ -265,7 +265,7 @@ class OpenedFile:
         if int(starts[-1]) != self.num_rows:
             text = f"{int(starts[-1])} rows in its pages; the file has {self.num_rows}"
             raise FormatError(text, where=self._arrays.where(first))
-        paged_by = None if first == index else (first, self._arrays.where(first))
+        paged_by = None if first == index else self._arrays.where(first)
         return Column(self.identity, index, path, starts, pages, paged_by)
 
     def _parse(self, indices: list[int]) -> None:

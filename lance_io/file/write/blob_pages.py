@@ -34,7 +34,7 @@ from lance_io.levels.lists import visible_items, with_items
 from lance_io.limits import KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lance_io.file.write.file_layout import FilePlaces
     from lance_io.file.write.uploads import Sink
@@ -52,6 +52,11 @@ _INLINE, _PACKED, _DEDICATED, _EXTERNAL, _MANAGED = range(5)
 _PREFIX: Final = "lance-encoding:blob-"
 _BLOB_ID_DIGITS: Final = 32
 _FIELDS: Final = ("kind", "position", "size", "blob_id", "blob_uri")
+
+
+def managed_blob_name() -> str:
+    """A new random name of a file in the table's folder of managed blobs."""
+    return f"{uuid4()}.blob"
 
 
 def sidecar_name(blob_id: int) -> str:
@@ -95,7 +100,7 @@ class BlobSink:
     """The blobs of one data file: writes payloads, and makes descriptions of them.
 
     references  whether blobs may lie outside, by a URI
-    managed     whether the table manages those of the second kind that are not small
+    new_name    makes the name of a file of those of the second kind that are not small, if the table manages them
     payloads    reads those that come as places in other files, if any do
     """
 
@@ -105,14 +110,14 @@ class BlobSink:
         sink: Sink,
         *,
         references: bool = True,
-        managed: bool = False,
+        new_name: Callable[[], str] | None = None,
         payloads: PayloadReader | None = None,
     ) -> None:
         self._reader = payloads
         self._places = places
         self._sink = sink
         self._may_refer = references
-        self._is_managed = managed
+        self._new_name = new_name
         self._payloads = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._sidecars: list[str] = []
         self._packed: str | None = None  # the sidecar that packed blobs go to
@@ -181,7 +186,7 @@ class BlobSink:
             elif size:
                 rows["position"][row] = yield from self._inline(values[row])
         _add_external(array, uris, rows)
-        if self._is_managed:
+        if self._new_name is not None:
             self._manage(np.flatnonzero(rows["blob_id"]), rows, uris)
         return _descriptions(rows, uris, None if is_there.all() else pa.array(~is_there))
 
@@ -219,7 +224,7 @@ class BlobSink:
                 if kind != _PACKED:
                     yield from self._payloads.flush()
                     yield from self._sink.complete(name)
-        if self._is_managed:
+        if self._new_name is not None:
             self._manage(copied, rows, uris)
         mask = None if is_there.all() else pa.array(~is_there)
         if field.is_blob:
@@ -301,7 +306,8 @@ class BlobSink:
             self._packed = None
 
     def _new_sidecar(self) -> str:
-        name = f"{BLOB_FOLDER}/{uuid4()}.blob" if self._is_managed else sidecar_name(len(self._sidecars) + 1)
+        new_name = self._new_name
+        name = sidecar_name(len(self._sidecars) + 1) if new_name is None else f"{BLOB_FOLDER}/{new_name()}"
         self._sidecars.append(name)
         return name
 

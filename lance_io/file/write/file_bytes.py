@@ -34,7 +34,7 @@ from lance_io.plans.cpu_requests import Begin, Result
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lance_io.encodings.written import EncodedPage
     from lance_io.file.write.accumulate import ClosedPage
@@ -81,7 +81,7 @@ class FileWriter:
     page_bytes    leaf data at which a page closes
     cache_bytes   leaf data that may wait for its page after a batch, of all top-level columns together
     blob_references  whether blobs may lie outside, by a URI
-    blobs_managed    whether the table manages the larger ones
+    new_blob_name    makes the name of a file of the larger ones, if the table manages these
     payloads         reads those that batches name in other files (`levels/blob_source.py`)
 
     Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for encoding
@@ -98,7 +98,7 @@ class FileWriter:
         page_bytes: int = PAGE_BYTES,
         cache_bytes: int | None = None,
         blob_references: bool = True,
-        blobs_managed: bool = False,
+        new_blob_name: Callable[[], str] | None = None,
         payloads: PayloadReader | None = None,
     ) -> None:
         self.path = path
@@ -111,7 +111,9 @@ class FileWriter:
         self._cache_bytes = self._page_bytes if cache_bytes is None else cache_bytes // max(1, len(schema))
         self._queues = self._make_queues()
         self._places = FilePlaces(version, plan.num_columns, plan.blob_columns)
-        self._blobs = BlobSink(self._places, sink, references=blob_references, managed=blobs_managed, payloads=payloads)
+        self._blobs = BlobSink(
+            self._places, sink, references=blob_references, new_name=new_blob_name, payloads=payloads
+        )
         self._writes = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._gathered: list[list[pa.Array]] = []
         self._gathered_rows = self._gathered_bytes = 0

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
 from lance_io.file.write.uploads import FileUploads
 from lance_io.format.schema_arrow import schema_from_arrow
@@ -31,7 +32,7 @@ from lance_io.store.url import load_client, open_store, uri_on
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
@@ -52,6 +53,7 @@ class FileWriting:
     durability  of the file; None is the store's
     batches     of a file of version 0.1: what its rows become
     blob_table  the folder of the table, if that manages its blobs
+    new_blob_name  makes the names of their files then
     payloads    reads blobs that batches name in other files
     Everything else is as for `FileWriter`.
     """
@@ -69,6 +71,7 @@ class FileWriting:
         durability: Durability | None = None,
         batches: BatchOptions | None = None,
         blob_table: Location | None = None,
+        new_blob_name: Callable[[], str] = managed_blob_name,
         payloads: PayloadReader | None = None,
     ) -> None:
         self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
@@ -87,7 +90,7 @@ class FileWriting:
                 page_bytes=page_bytes,
                 cache_bytes=cache_bytes,
                 blob_references=blob_references,
-                blobs_managed=blob_table is not None,
+                new_blob_name=None if blob_table is None else new_blob_name,
                 payloads=payloads,
             )
         self._over: str | None = None  # why nothing can be written any more

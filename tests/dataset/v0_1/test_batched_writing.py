@@ -196,10 +196,6 @@ REFUSED = {
     "FixedSizeList<Struct>": pa.table({"c": pa.array([[{"a": 1}]], pa.list_(pa.struct([("a", pa.int32())]), 1))}),
     "empty page table": pa.table({"c": pa.array([{}], pa.struct([]))}),
     "v1 dictionary values do not support": pa.table({"c": pa.array([1.5]).dictionary_encode()}),
-    "no blobs": pa.table(
-        [pa.array([b"a"], pa.large_binary())],
-        schema=pa.schema([pa.field("c", pa.large_binary(), metadata={"lance-encoding:blob": "true"})]),
-    ),
     "even though the field is marked non-null": pa.table(
         [pa.array([1, None])], schema=pa.schema([pa.field("c", pa.int64(), nullable=False)])
     ),

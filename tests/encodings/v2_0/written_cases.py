@@ -118,6 +118,8 @@ def _lists() -> Iterator[ArrayCase]:
     yield one("list of struct all null", lambda: pa.nulls(300, pa.list_(pa.struct([("x", pa.int32())]))))
     yield one("list of dictionary", _list_of_dictionary)
     yield one("list of struct", lambda: _without_null_structs(pa.list_(inner), 500))
+    numbers = pa.struct([("a", pa.int32()), ("b", pa.int64()), ("c", pa.bool_()), ("d", pa.int64())])
+    yield one("list of struct of numbers", lambda: _without_null_structs(pa.list_(numbers), 500))
     yield one("struct", lambda: _without_null_structs(pa.struct([("a", pa.int8()), ("s", inner)]), 500))
     yield one("struct of list of struct", lambda: _without_null_structs(pa.struct([("l", pa.list_(inner))]), 300))
     yield one("struct of dictionary", _struct_of_dictionary)
