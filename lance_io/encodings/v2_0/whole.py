@@ -1,9 +1,9 @@
 """Whole pages of version 2.0, many in one kernel call: what a scan of small files reads.
 
-    whole_values   a page of values of one width, strings, or strings with a dictionary
-    whole_lists    a page of lists of values of one width, which lie in one page
-    whole_ranges   what is read for some such pages
-    decode_whole   their rows
+whole_values   a page of values of one width, strings, or strings with a dictionary
+whole_lists    a page of lists of values of one width, which lie in one page
+whole_ranges   what is read for some such pages
+decode_whole   their rows
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ def whole_values(values: ArrayEncoding, kind: ValuesKind, num_rows: int, around:
     else:
         ranges = _fixed_ranges(values, kind, 0, num_rows)
     has_bitmap = kind.present_at is not None
-    return _kernels.WholeArray(
-        num_rows, around, kind.row_bits, has_bitmap, kind.num_bitmaps, ends, items, None, ranges
-    )
+    return _kernels.WholeArray(num_rows, around, kind.row_bits, has_bitmap, kind.num_bitmaps, ends, items, None, ranges)
 
 
 def whole_lists(

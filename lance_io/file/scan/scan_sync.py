@@ -232,7 +232,9 @@ class _Ahead:
         self._ahead = ahead
         self._is_alone = cpu_count() == 1
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
-        self._group_bytes = group_bytes() if self._files_per_job == 1 else limits.SCAN_JOB_BYTES  # other threads have files
+        self._group_bytes = (
+            group_bytes() if self._files_per_job == 1 else limits.SCAN_JOB_BYTES
+        )  # other threads have files
         self._fill()
 
     def _pieces_of(self, span: Span) -> list[tuple[int, Piece]]:
