@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 INLINE_DECODE_BYTES_MAX: Final = 64 * KIB  # decoded on the loop: about 50 microseconds; more goes to the CPU pool
 READ_AT_ONCE_BYTES_MAX: Final = 16 * MIB  # of several files in one call, which nothing interrupts; a few milliseconds
-READ_PART_BYTES: Final = MIB  # of files that are used one by one: what was read is in the processor's cache then
+READ_PART_BYTES: Final = 2 * MIB  # of files that are used one by one: what was read is in the processor's cache then
 UNCHARGED_BYTES_MAX: Final = MIB  # a smaller synchronous read is gone before another could be kept from starting
 SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this belong to no thread
 LINE_BYTES: Final = 64  # what aligning each of several files may cost in a shared buffer
@@ -227,13 +227,14 @@ def read_files_sync(
     def use_each(request: ReadEach) -> list[Fetched | None]:
         """What was read of each file, without the bytes: these were used part by part, in memory that is used again."""
 
-        def read_part(part: list[tuple[int, AnyFile, Ranges]]) -> list[Fetched]:
-            scratch = _scratch.of(sum(_bytes_spanned(ranges, gap_bytes) + LINE_BYTES for _, _, ranges in part))
+        def read_part(part: tuple[int, int, int]) -> list[Fetched]:
+            first, end, num_bytes = part
+            wanted = [(file.key, ranges) for file, ranges in request.wanted[first:end]]
             try:
-                found = store.read_many_sync([(file.key, ranges) for _, file, ranges in part], gap_bytes, scratch)
+                found = store.read_many_sync(wanted, gap_bytes, _scratch.of(num_bytes))
             except (ShortRead, InvalidRange) as error:
                 raise truncation_error(str(error.path), error) from error
-            for (at, _, _), fetched in zip(part, found, strict=True):
+            for at, fetched in enumerate(found, first):
                 request.use(at, fetched)
             return [Fetched(b"", one.offsets, one.num_reads, one.bytes_read) for one in found]
 
@@ -272,16 +273,15 @@ def _bytes_spanned(ranges: Ranges, gap_bytes: int) -> int:
     return min(span, ranges.num_bytes + gap_bytes * len(ranges))
 
 
-def _parts(request: ReadEach, gap_bytes: int) -> list[list[tuple[int, AnyFile, Ranges]]]:
-    """Files in a row that are worth reading in one go, each with its place."""
-    parts: list[list[tuple[int, AnyFile, Ranges]]] = [[]]
-    num_bytes = 0
-    for at, (file, ranges) in enumerate(request.wanted):
-        if num_bytes >= READ_PART_BYTES:
-            parts.append([])
-            num_bytes = 0
-        parts[-1].append((at, file, ranges))
-        num_bytes += _bytes_spanned(ranges, gap_bytes)
+def _parts(request: ReadEach, gap_bytes: int) -> list[tuple[int, int, int]]:
+    """Files that are worth reading in one go: the first, the end, and the most bytes that are read of them."""
+    parts = []
+    first, num_bytes = 0, 0
+    for at, (_, ranges) in enumerate(request.wanted):
+        num_bytes += _bytes_spanned(ranges, gap_bytes) + LINE_BYTES
+        if num_bytes >= READ_PART_BYTES or at + 1 == len(request.wanted):
+            parts.append((first, at + 1, num_bytes))
+            first, num_bytes = at + 1, 0
     return parts
 
 
