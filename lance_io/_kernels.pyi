@@ -198,7 +198,7 @@ class WholeArray:
     has_bitmap   whether it has one of values that are there
     num_bitmaps  value buffers, all of them None, that its leaf has before the values
     ends         of strings: `(adjustment, end_max, wide)`, as `decode_ends` has them
-    items        of strings with u8 codes: `(number, ends)` of the strings of a dictionary; code k is item k - 1, 0 is null
+    items        of strings with u8 codes: `(number, ends)` of a dictionary's strings; code k is item k - 1, 0 is null
     lists        of a page of lists: `(ends, first)`, theirs, and where the first item is among the values
     ranges       file ranges `(start, end)`, in bytes, of the ends of lists, the bitmap, and the values: these, or the
                  ends and bytes of strings, or the codes and the ends and bytes of the items
@@ -236,6 +236,14 @@ class PagesPlan:
     ) -> PagesPlan: ...
     def ranges(self) -> tuple[OwnedBuffer, OwnedBuffer, list[int]]:
         """`(starts, ends, bounds)` of the ranges to fetch; file i has those from `bounds[i]` to `bounds[i + 1]`."""
+
+    def decode_file(self, file: int, buffer: Buffer, offsets: Buffer, /) -> None:
+        """Decode what was planned of one file, ahead of `decode`, which is given None for it then; on any thread.
+
+        buffer, offsets  what was fetched for its ranges, and i64 where each starts there
+
+        Where this was called for one file, it must be for all that have ranges. Errors as of `decode`.
+        """
 
     def decode(
         self,

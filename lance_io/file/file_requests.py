@@ -25,6 +25,7 @@ from lance_io.file.file_steps import (
     FilesSteps,
     FileSteps,
     Independent,
+    ReadEach,
     Suffix,
     Wait,
     side_by_side,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 INLINE_DECODE_BYTES_MAX: Final = 64 * KIB  # decoded on the loop: about 50 microseconds; more goes to the CPU pool
 READ_AT_ONCE_BYTES_MAX: Final = 16 * MIB  # of several files in one call, which nothing interrupts; a few milliseconds
+READ_PART_BYTES: Final = 2 * MIB  # of files that are used one by one: what was read is in the processor's cache then
 UNCHARGED_BYTES_MAX: Final = MIB  # a smaller synchronous read is gone before another could be kept from starting
 SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this belong to no thread
 LINE_BYTES: Final = 64  # what aligning each of several files may cost in a shared buffer
@@ -222,16 +224,36 @@ def read_files_sync(
         except (ShortRead, InvalidRange) as error:
             raise truncation_error(ref.key, error) from error
 
-    def answer(requests: list[tuple[AnyFile, Request]] | Independent) -> list[Any]:
+    def use_each(request: ReadEach) -> list[Fetched | None]:
+        """What was read of each file, without the bytes: these were used part by part, in memory that is used again."""
+
+        def read_part(part: tuple[int, int, int]) -> list[Fetched]:
+            first, end, num_bytes = part
+            wanted = [(file.key, ranges) for file, ranges in request.wanted[first:end]]
+            try:
+                found = store.read_many_sync(wanted, gap_bytes, _scratch.of(num_bytes))
+            except (ShortRead, InvalidRange) as error:
+                raise truncation_error(str(error.path), error) from error
+            for at, fetched in enumerate(found, first):
+                request.use(at, fetched)
+            return [Fetched(b"", one.offsets, one.num_reads, one.bytes_read) for one in found]
+
+        return [one for found in cpu_pool().map(read_part, _parts(request, gap_bytes)) for one in found]
+
+    def answer(request: list[tuple[AnyFile, Request]] | Independent | ReadEach) -> list[Any]:
         nonlocal charged_bytes
-        if isinstance(requests, Independent):
+        if isinstance(request, Independent):
             return read_files_sync(
-                side_by_side(requests.steps), context, gap_bytes=gap_bytes, sinks=sinks, is_charged=is_charged
+                side_by_side(request.steps), context, gap_bytes=gap_bytes, sinks=sinks, is_charged=is_charged
             )
+        requests: list[tuple[AnyFile, Request]] = [*request.wanted] if isinstance(request, ReadEach) else request
         num_ranges, num_bytes = _sums(requests)
         if num_bytes > UNCHARGED_BYTES_MAX and not is_charged:
             pool.charge(num_bytes)
             charged_bytes += num_bytes
+        if isinstance(request, ReadEach):
+            _count_answers(sinks, use_each(request), num_ranges, num_bytes, is_held=not is_charged)
+            return [None] * len(requests)
         answers = answers_of(requests, num_ranges, num_bytes)
         _count_answers(sinks, answers, num_ranges, num_bytes, is_held=not is_charged)
         return answers
@@ -241,6 +263,26 @@ def read_files_sync(
     finally:
         if charged_bytes:
             pool.charge(-charged_bytes)
+
+
+def _bytes_spanned(ranges: Ranges, gap_bytes: int) -> int:
+    """The most that is read for some ranges of a file, where those that are closer than the gap are read as one."""
+    if not len(ranges):
+        return 0
+    span = int(ranges.ends.max()) - int(ranges.starts.min())
+    return min(span, ranges.num_bytes + gap_bytes * len(ranges))
+
+
+def _parts(request: ReadEach, gap_bytes: int) -> list[tuple[int, int, int]]:
+    """Files that are worth reading in one go: the first, the end, and the most bytes that are read of them."""
+    parts = []
+    first, num_bytes = 0, 0
+    for at, (_, ranges) in enumerate(request.wanted):
+        num_bytes += _bytes_spanned(ranges, gap_bytes) + LINE_BYTES
+        if num_bytes >= READ_PART_BYTES or at + 1 == len(request.wanted):
+            parts.append((first, at + 1, num_bytes))
+            first, num_bytes = at + 1, 0
+    return parts
 
 
 def _sums(requests: list[tuple[AnyFile, Request]]) -> tuple[int, int]:
@@ -291,10 +333,11 @@ async def _wait_async(wait: Wait) -> None:
     await wait_until_done(wait.future)  # however it ended: whoever waits looks again, and fails by itself
 
 
-async def _answer_async(scheduler: ReadScheduler, requests: list[tuple[AnyFile, Request]] | Independent) -> Any:
+async def _answer_async(scheduler: ReadScheduler, asked: list[tuple[AnyFile, Request]] | Independent | ReadEach) -> Any:
     """The answers to one round. All ranges are submitted before the first is awaited; what fails cancels the rest."""
-    if isinstance(requests, Independent):
-        return await _IndependentFiles(scheduler, requests.steps).run()
+    if isinstance(asked, Independent):
+        return await _IndependentFiles(scheduler, asked.steps).run()
+    requests = asked.wanted if isinstance(asked, ReadEach) else asked
     handles: list[Handle] = []
     answers: list[Any] = []
     num_bytes = 0

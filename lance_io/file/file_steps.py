@@ -11,7 +11,7 @@ and returns its result. Page layouts yield only `Ranges`. Each yield is one roun
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -78,8 +78,22 @@ class Independent:
     steps: Sequence[tuple[AnyFile, FileSteps[Any]]]
 
 
-FilesSteps: TypeAlias = Generator[list[tuple[AnyFile, Request]] | Independent, list[Any], T]
-"""The same on several files: each yield is the requests of one round, and is sent the answers; or an `Independent`."""
+@dataclass(slots=True, eq=False)
+class ReadEach:
+    """Byte ranges of several files, one round, of which each is needed by itself: together they are much memory.
+
+    wanted  the ranges of each
+    use     looks at what was fetched of one, given its place, on any thread; holds nothing of it afterwards
+
+    Answered by a list: what was fetched of each file, or None where that has been used.
+    """
+
+    wanted: Sequence[tuple[AnyFile, Ranges]]
+    use: Callable[[int, Fetched], None]
+
+
+FilesSteps: TypeAlias = Generator[list[tuple[AnyFile, Request]] | Independent | ReadEach, list[Any], T]
+"""The same on several files: each yield is the requests of one round, and is sent the answers; or one of the above."""
 
 
 @dataclass(slots=True, eq=False)

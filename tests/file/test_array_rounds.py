@@ -255,6 +255,38 @@ def test_small_pages_of_strings_in_lists_are_known(tmp_path: Path) -> None:
     bench.run(work)
 
 
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_ends_of_larger_pages_are_remembered_when_they_are_wanted_again(tmp_path: Path, is_warm: bool) -> None:
+    """A first take of such a page asks for its rows' ends, the second one for all, in as many rounds."""
+    num_rows = 20_000
+    rows = pa.table(
+        {
+            "text": [None if x % 9 == 0 else f"row {x}" for x in range(num_rows)],
+            "list": [None if x % 8 == 0 else [x] * (x % 3) for x in range(num_rows)],
+        }
+    )
+    root = tmp_path / "t"
+    lance.write_dataset(rows, root, data_storage_version="2.0")
+    bench = Bench({f"t/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()})
+
+    async def work(lap: Lap) -> None:
+        table = await AsyncDataset.open("t", session=bench.session)
+        if is_warm:
+            await table.warm()
+        else:
+            await table.take([5, 77])
+        lap()
+        for number, wanted in enumerate(([6, 40], [7, 42], [*range(50, 70)])):
+            assert (await table.take(wanted)).equals(rows.take(wanted))
+            rounds, log = lap()
+            is_known = is_warm or number > 0
+            assert rounds == (1 if is_known else 2)
+            num_bytes = sum(end - start for _, start, end in ranges_of(log))
+            assert num_bytes < 4000 if is_known else 2 * 8 * num_rows <= num_bytes < 2 * 8 * num_rows + 4000
+
+    bench.run(work)
+
+
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("scheme", ["zstd", "lz4"])
 @pytest.mark.parametrize("is_warm", [False, True])

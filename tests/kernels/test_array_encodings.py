@@ -139,6 +139,114 @@ def test_ends_that_cannot_be(stored: tuple[int, ...]) -> None:
         _kernels.ArrayPage(len(stored), b"", 0, 0, None, 0, (data, 6, 4, False), None, None)
 
 
+@given(
+    st.lists(st.one_of(st.none(), st.binary(max_size=5)), max_size=40),
+    st.lists(st.integers(0, 3), max_size=40),
+    st.lists(st.one_of(st.none(), st.lists(st.booleans(), max_size=4)), max_size=30),
+    st.integers(0, 9),
+    st.booleans(),
+)
+def test_whole_pages_of_two_files(
+    strings: list[bytes | None], codes: list[int], lists: list[list[bool] | None], first: int, wide: bool
+) -> None:
+    """Strings; strings of a dictionary with a null item; lists of bits, which begin anywhere, some of them null."""
+    item_offset = 64
+    ends = _stored([None if one is None else len(one) for one in strings])
+    data = b"".join(one or b"" for one in strings)
+    adjustment = len(data) + 1
+    texts = _kernels.WholeArray(
+        len(strings),
+        b"s",
+        0,
+        False,
+        0,
+        (adjustment, len(data), wide),
+        None,
+        None,
+        [(0, len(ends)), (200, 200 + len(data))],
+    )
+    items = [b"red", None, b"longer than sixteen bytes"]
+    item_bytes = b"".join(one or b"" for one in items)
+    item_ends = _stored([None if one is None else len(one) for one in items])
+    where = [(0, len(codes)), (50, 50 + len(item_ends)), (99, 99 + len(item_bytes))]
+    coding = len(item_bytes) + 1, len(item_bytes), False
+    words = _kernels.WholeArray(len(codes), b"", 0, False, 0, None, (len(items), coding), None, where)
+    flags = [flag for one in lists for flag in one or []]
+    present = [at % 3 > 0 for at in range(len(flags))]
+    list_ends = _stored([None if one is None else len(one) for one in lists])
+    bits = [
+        np.packbits(np.array([False] * first + some, bool), bitorder="little").tobytes()[first // 8 :]
+        for some in (present, flags)
+    ]
+    where = [(0, len(list_ends)), *[(item_offset, item_offset + len(one)) for one in bits]]
+    ranges = (len(flags) + 1, len(flags), wide), first
+    nested = _kernels.WholeArray(len(lists), b"L" if wide else b"l", 1, True, 0, None, None, ranges, where)
+
+    starts, stops = (np.frombuffer(one, np.int64) for one in _kernels.whole_ranges([texts, words, nested]))
+    lengths = (stops - starts).tolist()
+    parts = [ends, data, bytes(codes), item_ends, item_bytes, list_ends, *bits]
+    assert lengths == [len(part) for part in parts]
+    at = np.cumsum([0, *lengths])[:-1]
+    found = _kernels.scan_arrays(
+        [([texts], ends + data, i64(0, len(ends))), ([words, nested], b"".join(parts), at[2:])]
+    )
+
+    assert _variable(found[0], wide) == strings and found[0][2][1] == (len(strings), None, 0, None)
+    assert _variable(found[1], False) == [items[code - 1] if code else None for code in codes]
+    count, [values], [leaf, layer] = found[2]
+    assert count == len(flags)
+    kept = pa.Array.from_buffers(pa.bool_(), count, [_buffer(leaf[1]), _buffer(values)], leaf[2])
+    kept.validate(full=True)
+    kind = pa.large_list(pa.bool_()) if wide else pa.list_(pa.bool_())
+    array = pa.Array.from_buffers(kind, len(lists), [_buffer(layer[1]), _buffer(layer[3])], layer[2], children=[kept])
+    array.validate(full=True)
+    shown = iter([flag if there else None for flag, there in zip(flags, present, strict=True)])
+    assert array.to_pylist() == [None if one is None else [next(shown) for _ in one] for one in lists]
+
+
+def _stored(lengths: list[int | None]) -> bytes:
+    """Ends of values that have these lengths, as files have them."""
+    total, end, stored = sum(length or 0 for length in lengths), 0, []
+    for length in lengths:
+        end += length or 0
+        stored.append(end if length is not None else end + total + 1)
+    return np.array(stored, "<u8").tobytes()
+
+
+def _buffer(memory: Any) -> pa.Buffer | None:
+    return None if memory is None else pa.py_buffer(memory)
+
+
+def _variable(leaf: Any, wide: bool) -> list[bytes | None]:
+    count, values, layers = leaf
+    buffers = [_buffer(layers[0][1]), *map(_buffer, values)]
+    array = pa.Array.from_buffers(pa.large_binary() if wide else pa.binary(), count, buffers, layers[0][2])
+    array.validate(full=True)
+    return array.to_pylist()
+
+
+def test_damage_in_one_of_many_whole_pages() -> None:
+    good, bad = (_kernels.WholeArray(2, b"", 0, False, 0, (9, 4, False), None, None, [(0, 16), (16, 20)]) for _ in "ab")
+    data = np.array([1, 4], "<u8").tobytes() + b"abcd"
+    damaged = np.array([4, 1], "<u8").tobytes() + b"abcd"
+    with pytest.raises(DamagedError, match="an end of 1 behind one of 4") as caught:
+        _kernels.scan_arrays([([good, good], data, i64(0, 16, 0, 16)), ([bad], damaged, i64(0, 16))])
+    assert caught.value.args[1] == 2
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=40), st.booleans())
+def test_located_pages_give_their_ends_back(lengths: list[int | None], is_wide: bool) -> None:
+    stored, end_max = _stored(lengths), (1 << 40) if is_wide else sum(length or 0 for length in lengths)
+    adjustment = sum(length or 0 for length in lengths) + 1
+    page = _kernels.ArrayPage(len(lengths), b"", 0, 0, None, 0, (stored, adjustment, end_max, False), None, None)
+    ends = page.stored_ends()
+    assert ends is not None and bytes(ends) == stored
+    bitmap_bytes = (len(lengths) + 7) // 8 if None in lengths else 0
+    own_bytes = _kernels.ArrayPage(0, b"", 0, 8, None, 0, None, None, None).nbytes
+    assert page.nbytes == own_bytes + (8 if is_wide else 4) * (len(lengths) + 1) + bitmap_bytes
+    assert _kernels.ArrayPage(3, b"", 0, 8, None, 0, None, None, None).stored_ends() is None
+
+
 def test_more_than_32_bit_offsets_reach() -> None:
     data = np.array([1 << 30, 1 << 31, 3 << 30], "<u8").tobytes()
     where = data, i64(0), i64(0), i64(3)
@@ -170,6 +278,10 @@ def test_symbols_are_decoded() -> None:
         assert bytes(found) == data and np.frombuffer(found_offsets, kind).tolist() == offsets.tolist()
 
 
+_WHOLE = _kernels.WholeArray(3, b"", 8, False, 0, None, None, None, [(0, 3)])
+_SHORT = _kernels.WholeArray(3, b"", 8, False, 0, None, None, None, [(0, 2)])
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -188,6 +300,15 @@ def test_symbols_are_decoded() -> None:
         lambda: _kernels.look_up_codes(b"", b"", b"", False),
         lambda: _kernels.look_up_codes(b"", bytes(4), b"", True),
         lambda: _kernels.decode_symbols(bytes(2312), np.zeros(1, np.int32), b"", False),
+        lambda: _kernels.WholeArray(3, b"x", 8, False, 0, None, None, None, [(0, 3)]),
+        lambda: _kernels.WholeArray(3, b"", 7, False, 0, None, None, None, [(0, 3)]),
+        lambda: _kernels.WholeArray(3, b"", 8, True, 0, None, None, None, [(0, 3)]),
+        lambda: _kernels.WholeArray(3, b"l", 8, False, 0, None, None, None, [(0, 3)]),
+        lambda: _kernels.WholeArray(3, b"", 0, False, 0, None, (1, (2, 1, True)), None, [(0, 3), (0, 8), (0, 1)]),
+        lambda: _kernels.scan_arrays([([_WHOLE], b"abc", i64(1))]),
+        lambda: _kernels.scan_arrays([([_WHOLE], b"abc", i64())]),
+        lambda: _kernels.scan_arrays([([_WHOLE], b"abc", i64(0, 0))]),
+        lambda: _kernels.scan_arrays([([_SHORT], b"abc", i64(0))]),
         lambda: _kernels.ArrayPage(3, b"x", 0, 8, None, 0, None, None, None),
         lambda: _kernels.ArrayPage(3, b"", -1, 8, None, 0, None, None, None),
         lambda: _kernels.ArrayPage(3, b"", 0, 7, None, 0, None, None, None),

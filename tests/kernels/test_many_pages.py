@@ -170,13 +170,21 @@ def test_rows_of_many_pages(files: list[int], data: st.DataObject) -> None:
         pieces = [file[start:end] for start, end in own]
         offsets = i64([OFFSET, *(np.cumsum([len(piece) for piece in pieces]) + OFFSET)][:-1] if pieces else [])
         fetched.append((b"?" * OFFSET + b"".join(pieces), offsets) if own or number else None)
-    leaves = plan.decode(fetched, two_threads, None)
-    assert [bytes(values[0]) for _, values, _ in leaves] == expected
-    assert [count for count, _, _ in leaves] == [len(values) for values in expected]
+    for leaves in (plan.decode(fetched, two_threads, None), file_by_file(plan, fetched)):
+        assert [bytes(values[0]) for _, values, _ in leaves] == expected
+        assert [count for count, _, _ in leaves] == [len(values) for values in expected]
 
 
 def two_threads() -> int:
     return 2
+
+
+def file_by_file(plan: PagesPlan, fetched: list[Any]) -> Any:
+    """What `plan.decode` gives, the last file first."""
+    for number, one in reversed(list(enumerate(fetched))):
+        if one is not None and len(one[1]):
+            plan.decode_file(number, *one)
+    return plan.decode([None] * len(fetched), two_threads, None)
 
 
 def in_one_page(rows: list[int], num_rows: int) -> PageRows:
@@ -213,13 +221,13 @@ def test_rows_of_plain_pages(files: list[int], width: int, depth: int, data: st.
         own = slice(bounds[number], bounds[number + 1])
         fetched.append((content, i64(longs(starts)[own])))  # a file in one piece: ranges are where they are
         assert all(end <= len(content) for end in longs(ends)[own])
-    leaves = plan.decode(fetched, two_threads, None)
-    assert [bytes(leaves[at][1][0]) for at in (0, 2)] == [firsts, lasts]
-    count, values, layers = leaves[1]
-    assert count == num_rows
-    assert values[:-1] == [None] * depth
-    assert bytes(values[-1]) == expected
-    assert layers == [(num_rows, None, 0, None)] * (depth + 1)
+    for leaves in (plan.decode(fetched, two_threads, None), file_by_file(plan, fetched)):
+        assert [bytes(leaves[at][1][0]) for at in (0, 2)] == [firsts, lasts]
+        count, values, layers = leaves[1]
+        assert count == num_rows
+        assert values[:-1] == [None] * depth
+        assert bytes(values[-1]) == expected
+        assert layers == [(num_rows, None, 0, None)] * (depth + 1)
 
 
 def test_threads_are_asked_for_where_they_are_worth_it() -> None:

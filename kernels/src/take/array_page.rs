@@ -311,7 +311,9 @@ impl ArrayPage {
             Values::Bits { base } => fits(*base, 1),
             Values::Codes { base, .. } => fits(*base, 8),
             Values::Strings { base, ends, .. } => {
-                *base >= 0 && ends.end().checked_add(*base).is_some() && num_slots.is_some_and(|slots| slots <= ends.len())
+                *base >= 0
+                    && ends.end().checked_add(*base).is_some()
+                    && num_slots.is_some_and(|slots| slots <= ends.len())
             }
         };
         let has_rows = self.lists.as_ref().map_or(self.num_rows >= 0, |lists| {
@@ -352,9 +354,7 @@ impl ArrayPage {
             Values::Fixed { base, bytes } => (base + start * bytes, base + end * bytes),
             Values::Bits { base } => bits(*base),
             Values::Codes { base, .. } => (base + start, base + end),
-            Values::Strings { base, ends, .. } => {
-                (base + ends.borders.get(start), base + ends.borders.get(end))
-            }
+            Values::Strings { base, ends, .. } => (base + ends.borders.get(start), base + ends.borders.get(end)),
         };
         [values, self.present_at.map_or((0, 0), bits)]
     }

@@ -20,6 +20,7 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Mutex;
 
 /// `PagesPlan` of the contract: which chunks hold the rows, and which bytes of which file these are.
 #[pyclass(frozen, module = "lance_io._kernels")]
@@ -30,6 +31,8 @@ pub struct PagesPlan {
     /// Where in `pages` those of each column are.
     columns: Vec<Vec<usize>>,
     chunks: ChunkPlan,
+    /// Of pages that `decode_file` has decoded, by their place in `pages`; empty where none has been.
+    decoded: Mutex<Vec<Option<LeafParts>>>,
 }
 
 /// What a page is read with.
@@ -84,6 +87,7 @@ impl PagesPlan {
                 pages: Vec::new(),
                 columns: vec![Vec::new(); num_columns],
                 chunks: ChunkPlan::default(),
+                decoded: Mutex::default(),
             };
             files.into_iter().try_for_each(|file| plan.add(file))?;
             match plan.columns.iter().any(Vec::is_empty) {
@@ -99,6 +103,29 @@ impl PagesPlan {
         self.pages.iter().for_each(|page| bounds[page.file + 1] = page.ranges.end);
         (1..bounds.len()).for_each(|at| bounds[at] = bounds[at].max(bounds[at - 1])); // those without pages
         (self.chunks.range_starts.clone().into(), self.chunks.range_ends.clone().into(), bounds)
+    }
+
+    /// Decode the pages of one file ahead of `decode`.
+    #[pyo3(signature = (file, buffer, offsets, /))]
+    fn decode_file(
+        &self,
+        py: Python<'_>,
+        file: usize,
+        buffer: &Bound<'_, PyAny>,
+        offsets: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (buffer, offsets) = (Input::new(buffer)?, Input::new(offsets)?);
+        let (bytes, offsets) = (buffer.bytes(), offsets.i64s()?);
+        let pages = self.pages_of(file);
+        let steps = bytes.len() / 64;
+        let leaves = gil::release(py, steps, || {
+            let work = self.work(pages.clone(), bytes, &offsets)?;
+            work.iter().map(Work::decode).collect::<PyResult<Vec<_>>>()
+        })?;
+        let mut decoded = self.decoded.lock().map_err(|_| invalid("a thread ended before its work"))?;
+        decoded.resize_with(self.pages.len(), || None);
+        decoded[pages].iter_mut().zip(leaves).for_each(|(place, leaf)| *place = Some(leaf));
+        Ok(())
     }
 
     /// One leaf per column, its pages one after the other; or all of them as a batch.
@@ -192,25 +219,51 @@ impl PagesPlan {
                 Some((buffer, offsets)) => (buffer.bytes(), offsets.i64s()?),
             });
         }
-        let work = self.work(&sources)?;
-        let columns = self.columns.iter().map(|pages| pages.iter().map(|&page| &work[page]).collect());
-        let columns: Vec<Vec<&Work<'_>>> = columns.collect();
+        let mut decoded =
+            std::mem::take(&mut *self.decoded.lock().map_err(|_| invalid("a thread ended before its work"))?);
+        let threads = |steps| match steps < STEPS_WORTH_A_THREAD {
+            true => Ok(1),
+            false => threads_max.call0()?.extract(),
+        };
         let steps = self.num_bytes() / 64 + self.pages.iter().map(|page| page.rows.len()).sum::<usize>();
-        let threads = if steps < STEPS_WORTH_A_THREAD { 1 } else { threads_max.call0()?.extract()? };
-        gil::release(py, steps, || decode_columns(&columns, threads))
+        if decoded.is_empty() {
+            let mut work = Vec::with_capacity(self.pages.len());
+            for (file, (bytes, offsets)) in sources.iter().enumerate() {
+                work.extend(self.work(self.pages_of(file), bytes, offsets)?);
+            }
+            let columns = self.columns.iter().map(|pages| pages.iter().map(|&page| &work[page]).collect());
+            let columns: Vec<Vec<&Work<'_>>> = columns.collect();
+            let threads = threads(steps)?;
+            return gil::release(py, steps, || decode_columns(&columns, threads));
+        }
+        gil::release(py, steps, || {
+            for (at, leaf) in decoded.iter_mut().enumerate().filter(|(_, leaf)| leaf.is_none()) {
+                let work = self.work(at..at + 1, &[], &[])?; // nothing was fetched for it
+                *leaf = work.first().map(Work::decode).transpose()?;
+            }
+            let join = |pages: &Vec<usize>| {
+                let leaves = pages.iter().filter_map(|&page| decoded[page].take()).collect();
+                join_pages(pages.iter().map(|&page| &self.pages[page].page), leaves)
+            };
+            self.columns.iter().map(join).collect()
+        })
     }
 
-    /// What is to be decoded, page by page: each file's ranges were fetched in the order of the pages.
-    fn work<'a>(&'a self, sources: &'a [(&'a [u8], Cow<'a, [i64]>)]) -> PyResult<Vec<Work<'a>>> {
-        let mut next = vec![0; sources.len()];
-        let mut work = Vec::with_capacity(self.pages.len());
-        for page in &self.pages {
-            let (bytes, offsets) = &sources[page.file];
-            let at = next[page.file]..next[page.file] + page.ranges.len();
-            next[page.file] = at.end;
-            let Some(range_offsets) = offsets.get(at) else {
+    /// Places of the pages of a file.
+    fn pages_of(&self, file: usize) -> Range<usize> {
+        let before = |file: usize| self.pages.partition_point(|page| page.file < file);
+        before(file)..before(file.saturating_add(1))
+    }
+
+    /// What is to be decoded of some pages of a file, whose ranges were fetched in their order.
+    fn work<'a>(&'a self, pages: Range<usize>, bytes: &'a [u8], offsets: &'a [i64]) -> PyResult<Vec<Work<'a>>> {
+        let mut rest = offsets;
+        let mut work = Vec::with_capacity(pages.len());
+        for page in &self.pages[pages] {
+            let Some((range_offsets, others)) = rest.split_at_checked(page.ranges.len()) else {
                 return Err(invalid(format!("{} offsets are too few for file {}", offsets.len(), page.file)));
             };
+            rest = others;
             work.push(Work {
                 planned: page,
                 wanted: Wanted {
@@ -225,7 +278,7 @@ impl PagesPlan {
                 bytes,
             });
         }
-        match next.iter().zip(sources).all(|(&used, (_, offsets))| used == offsets.len()) {
+        match rest.is_empty() {
             true => Ok(work),
             false => Err(invalid("more offsets than ranges were planned")),
         }
@@ -242,13 +295,13 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The leaf of a page that is decoded.
+    /// The leaf of a page.
     fn decode(&self) -> PyResult<LeafParts> {
         let place = (self.planned.file, self.planned.at);
         let leaf = match &self.planned.page {
             AnyPage::Indexed(page) => page.get().decode(&self.wanted, self.bytes),
             AnyPage::Array(page) => page.get().decode(self.wanted.row_starts, self.wanted.range_offsets, self.bytes),
-            AnyPage::Plain(_) => Err(invalid("a plain page is not decoded")),
+            AnyPage::Plain(page) => join_plain(&[self], page.get()),
         };
         leaf.map_err(|error| at_page(error, place))
     }
@@ -273,19 +326,33 @@ fn decode_columns(columns: &[Vec<&Work<'_>>], threads: usize) -> PyResult<Vec<Le
     let mut leaves = side_by_side(&work, threads, |work: &&Work<'_>| work.decode())?.into_iter();
     let join = |work: &Vec<&Work<'_>>| match work.first().map(|work| &work.planned.page) {
         Some(AnyPage::Plain(page)) => join_plain(work, page.get()),
-        Some(AnyPage::Indexed(page)) if work.iter().all(|work| matches!(work.planned.page, AnyPage::Indexed(_))) => {
-            join_leaves(leaves.by_ref().take(work.len()).collect(), || parts_of(&page.get().page))
+        _ => {
+            let own = leaves.by_ref().take(work.len()).collect();
+            join_pages(work.iter().map(|work| &work.planned.page), own)
         }
-        Some(AnyPage::Array(page)) if work.iter().all(|work| is_like(work, page.get())) => {
-            join_leaves(leaves.by_ref().take(work.len()).collect(), || Ok(page.get().parts()))
-        }
-        _ => Err(invalid("a column without pages, or with pages of two kinds")),
     };
     columns.iter().map(join).collect()
 }
 
-fn is_like(work: &Work<'_>, first: &ArrayPage) -> bool {
-    matches!(&work.planned.page, AnyPage::Array(page) if page.get().is_like(first))
+/// The leaves of pages of one column, one behind the other.
+fn join_pages<'a>(mut pages: impl Iterator<Item = &'a AnyPage> + Clone, leaves: Vec<LeafParts>) -> PyResult<LeafParts> {
+    let mut all = pages.clone();
+    match pages.next() {
+        Some(AnyPage::Plain(page))
+            if all.all(|other| matches!(other, AnyPage::Plain(other) if other.get().is_like(page.get()))) =>
+        {
+            join_leaves(leaves, || Ok(page.get().parts()))
+        }
+        Some(AnyPage::Indexed(page)) if all.all(|other| matches!(other, AnyPage::Indexed(_))) => {
+            join_leaves(leaves, || parts_of(&page.get().page))
+        }
+        Some(AnyPage::Array(page))
+            if all.all(|other| matches!(other, AnyPage::Array(other) if other.get().is_like(page.get()))) =>
+        {
+            join_leaves(leaves, || Ok(page.get().parts()))
+        }
+        _ => Err(invalid("a column without pages, or with pages of two kinds")),
+    }
 }
 
 /// The values of plain pages of one width.

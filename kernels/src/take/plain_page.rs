@@ -5,6 +5,7 @@ use crate::levels::layers::LayerOut;
 use crate::levels::leaf::LeafParts;
 use crate::levels::rows::RowRanges;
 use crate::miniblock::chunks::ChunkPlan;
+use crate::take::join::Part;
 use pyo3::prelude::*;
 
 /// A page whose data buffer is the values themselves, row after row; `PlainPage` of the contract.
@@ -57,6 +58,11 @@ impl PlainPage {
     pub fn is_like(&self, other: &PlainPage) -> bool {
         let kind = |page: &PlainPage| (page.row_bytes, page.num_layers, page.num_bitmaps);
         kind(self) == kind(other)
+    }
+
+    /// What the value buffers consist of.
+    pub fn parts(&self) -> Vec<Part> {
+        vec![Part::Bytes; self.num_bitmaps + 1] // there are no bitmaps
     }
 
     pub fn bytes_of(&self, num_rows: usize) -> usize {

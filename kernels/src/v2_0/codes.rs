@@ -41,13 +41,7 @@ pub struct LookedUp {
 }
 
 /// The strings of codes; `is_null` tells which items are null, where some are.
-pub fn look_up(
-    codes: &[u8],
-    offsets: &[u8],
-    data: &[u8],
-    width: usize,
-    is_null: Option<&[bool]>,
-) -> Checked<LookedUp> {
+pub fn look_up(codes: &[u8], offsets: &[u8], data: &[u8], width: usize, is_null: Option<&[bool]>) -> Checked<LookedUp> {
     let num_items = offsets.len() / width - 1;
     let largest = codes.iter().fold(0, |largest, &code| largest.max(code)) as usize;
     if largest > num_items {
@@ -66,7 +60,8 @@ pub fn look_up(
     let mut flags: Vec<u8> = Vec::new();
     if let Some(is_null) = is_null {
         flags = vec_with_capacity(codes.len())?;
-        let is_there = |code: u8| usize::from(code).checked_sub(1).is_some_and(|item| is_null.get(item) == Some(&false));
+        let is_there =
+            |code: u8| usize::from(code).checked_sub(1).is_some_and(|item| is_null.get(item) == Some(&false));
         flags.extend(codes.iter().map(|&code| u8::from(is_there(code))));
         null_count = flags.iter().filter(|&&flag| flag == 0).count();
     } else if null_count > 0 {

@@ -186,7 +186,9 @@ fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], count
 fn check(stored: &Stored<'_>, previous: u64, end: u64) -> Checked<()> {
     match previous <= end && end <= stored.coding.end_max {
         true => Ok(()),
-        false => damaged!("an end of {end} behind one of {previous}, where all there is ends at {}", stored.coding.end_max),
+        false => {
+            damaged!("an end of {end} behind one of {previous}, where all there is ends at {}", stored.coding.end_max)
+        }
     }
 }
 

@@ -31,10 +31,17 @@ pub struct WholeArray {
 }
 
 enum Values {
-    Fixed { bits: usize },
-    Strings { coding: Coding },
+    Fixed {
+        bits: usize,
+    },
+    Strings {
+        coding: Coding,
+    },
     /// Codes of strings, and the dictionary behind them.
-    Codes { num_items: usize, coding: Coding },
+    Codes {
+        num_items: usize,
+        coding: Coding,
+    },
 }
 
 /// What is added for nulls, the greatest end that may be, and whether Arrow's offsets are wide.
@@ -59,7 +66,9 @@ impl WholeArray {
         let values = match (ends, items) {
             (Some(ends), None) => Values::Strings { coding: Coding::new(ends) },
             (None, Some((num_items, ends))) if !ends.2 => Values::Codes { num_items, coding: Coding::new(ends) },
-            (None, None) if row_bits == 1 || (row_bits > 0 && row_bits % 8 == 0) => Values::Fixed { bits: row_bits },
+            (None, None) if row_bits == 1 || (row_bits > 0 && row_bits.is_multiple_of(8)) => {
+                Values::Fixed { bits: row_bits }
+            }
             _ => return Err(invalid(format!("values of {row_bits} bits, or of two kinds"))),
         };
         let around = Around::parse(around)?;

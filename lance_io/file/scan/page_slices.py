@@ -157,7 +157,7 @@ def read_groups(groups: Sequence[Sequence[Piece]]) -> FilesSteps[list[pa.Array]]
         [(group[0].file, _fetch_group(group, *places)) for group, places in zip(groups, split, strict=True)]
     )
     joined = [[group[at] for at in places] for group, (places, _) in zip(groups, split, strict=True)]
-    decoded = iter(_decode_joined([(some, one) for some, (one, _) in zip(joined, fetched, strict=True) if some]))
+    decoded = iter(_decode_joined([(some, one) for some, (one, _) in zip(joined, fetched, strict=True) if one]))
     result: list[pa.Array] = []
     for group, (places, others), (_, arrays) in zip(groups, split, fetched, strict=True):
         found = dict(zip(others, arrays, strict=True))
@@ -194,8 +194,8 @@ def _read_joined(group: list[Piece]) -> Steps[list[pa.Array]]:
 
 
 def _whole_ranges(group: list[Piece]) -> Ranges:
-    pages: list[Any] = [piece.page for piece in group]
-    return _kind_of(group).whole_ranges(pages)
+    ranges: Ranges = _kind_of(group).whole_ranges([piece.page for piece in group])
+    return ranges
 
 
 def _decode_joined(files: list[tuple[list[Piece], Fetched]]) -> list[pa.Array]:

@@ -25,7 +25,7 @@ from lance_io.file.file_steps import (
     FilesSteps,
     FileSteps,
     Independent,
-    Request,
+    ReadEach,
     Tail,
     served_by,
     side_by_side,
@@ -42,6 +42,7 @@ from lance_io.file.take.page_rows import (
     rows_of,
 )
 from lance_io.format.error_context import at_pages
+from lance_io.io.spares import SPARES_BYTES
 from lance_io.levels.retype import concat
 from lance_io.limits import MIB, TAKE_FILES_AT_ONCE
 from lance_io.runtime import cpu_count
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lance_io._kernels import PageRows
-    from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
+    from lance_io.file.open.file_source import FragmentSource, ReadContext
     from lance_io.file.open.leaf_projection import FileColumns, Projection
     from lance_io.file.open.projected_pages import AlikePages, FileView, TableFile
     from lance_io.io.cache import SearchCache
@@ -191,7 +192,7 @@ def take(
     yield from _prepare(context, jobs)
     leaves = _Leaves(projection, by_pick, [len(rows) for _, rows in picks])
     joined = _Joined(jobs, leaves.builders)
-    fetched = yield from _read(context.cache, jobs, joined.plan())
+    fetched = yield from _read(context, jobs, joined)
     decoded = joined.decode(fetched, layout if leaves.is_joined else None)
     return leaves.assemble(decoded) if type(decoded) is list else decoded
 
@@ -237,16 +238,18 @@ def _prepare(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
         yield Independent(todo)
 
 
-def _read(cache: SearchCache, jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list[Fetched | None]]:
+def _read(context: ReadContext, jobs: list[_FileTake], joined: _Joined) -> FilesSteps[list[Fetched | None]]:
     """The data round. Most files are asked for nothing but the ranges of joined pages.
 
-    wanted  those ranges, by file; what was fetched of them is the result
+    What was fetched of these by file; None where it has been decoded.
     """
-    plain: list[tuple[FileRef, Request]] = [
-        (job.ref, ranges) for job, ranges in zip(jobs, wanted, strict=True) if ranges is not None and job.is_plain
-    ]
+    cache, wanted = context.cache, joined.plan()
+    plain = [(job.ref, ranges) for job, ranges in zip(jobs, wanted, strict=True) if ranges is not None and job.is_plain]
     if plain and len(plain) == len(jobs):
-        return (yield plain)
+        gap_bytes = context.store.profile.take_gap_bytes
+        if len(plain) > 1 and sum([ranges.num_bytes + gap_bytes * len(ranges) for _, ranges in plain]) > SPARES_BYTES:
+            return (yield ReadEach(plain, joined.decode_file))
+        return (yield [*plain])
     for ranges in wanted:
         if ranges is not None:
             ranges.keep = True  # what is read by itself may take more rounds, and this is decoded after the last one
@@ -282,10 +285,17 @@ class _Joined:
             return [Ranges(starts, ends)]
         return [Ranges(starts[first:end], ends[first:end]) if first < end else None for first, end in pairwise(bounds)]
 
+    def decode_file(self, at: int, fetched: Fetched) -> None:
+        """Decode the pages of one file ahead of `decode`, which then asks for all files to be. Raises FormatError."""
+        try:
+            self._plan.decode_file(at, fetched.buffer, fetched.offsets)
+        except DamagedError as error:
+            raise self._locate(error) from None
+
     def decode(self, fetched: list[Fetched | None], layout: BatchLayout | None) -> Taken:
         """One array per column, or a batch of them. Raises FormatError naming file, column and page.
 
-        fetched  what `plan` asked for
+        fetched  what `plan` asked for; None for files of which nothing was, and for those that are decoded
         layout   of the batch
         """
         if not self._builders:
