@@ -141,9 +141,9 @@ class OptionsSource:
     def _redact(self, text: str) -> str:
         """A message without the values of what was given last, and without the parts of signatures."""
         values = () if self._latest is None else tuple(self._latest.options.values())
-        for value in [*values, *(part for value in values for part in re.split("[&=]", value))]:
-            if len(value) >= 8:  # what is shorter is no credential, and may be part of any word
-                text = text.replace(value, "***")
+        for known in [*values, *(part for value in values for part in re.split("[&=]", value))]:
+            if len(known) >= 8:  # what is shorter is no credential, and may be part of any word
+                text = text.replace(known, "***")
         return text
 
 
