@@ -157,7 +157,7 @@ async def changed(exchange: Exchange) -> bool:
 async def broken_chunks(exchange: Exchange) -> bool:
     if (
         exchange.asked.line.startswith("GET ")
-        and "?" not in exchange.asked.line
+        and ("?" not in exchange.asked.line or "alt=media" in exchange.asked.line)
         and "range" not in exchange.asked.headers
     ):
         return await cut(exchange)  # without its length, a whole object is no answer at all
