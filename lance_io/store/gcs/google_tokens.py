@@ -13,10 +13,10 @@ from lance_io.errors import AccessDenied, LanceError
 from lance_io.runtime import in_thread, load_modules
 from lance_io.store.cloud.client_options import is_header_text
 from lance_io.store.cloud.provided_credentials import ProvidedCredentials
+from lance_io.store.cloud.refused_answers import scrub
 from lance_io.store.cloud.renewal import AGAIN_S, Renewal
 from lance_io.store.failures import Transient
 from lance_io.store.gcs.gcs_options import token_given
-from lance_io.store.gcs.refusals import scrub
 
 if TYPE_CHECKING:
     from lance_io.store.gcs.gcs_options import GcsOptions
