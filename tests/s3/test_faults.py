@@ -491,6 +491,7 @@ async def test_every_fault(
     told += str(slowest)
     print(told)
     record_property("faults", told)
+    record_property("fault_trials", f"{kind.uri.partition(':')[0]} {len(trials)}")
     assert counts["recovered"] and counts["failed"] >= len(FAULTS) - 5, told
     await all_bytes_are_back()
     assert await runtime.wrap(ended(await runtime.wrap(tasks()) - before)) == set()
