@@ -72,6 +72,10 @@ SEED ?=
 campaign: need-all setup servers ## all tests at full size and mutants of the code, some hours; writes docs/campaigns.md
 	@SEED=$(SEED) $(PY) scripts/campaign.py $(ARGS)
 
+.PHONY: conformance
+conformance: need-all setup servers ## the suite and the faults on all stores, some minutes; writes docs/conformance.md
+	@$(PY) scripts/conformance.py
+
 .PHONY: compatibility
 compatibility: setup ## try file versions, releases and feature flags, some seconds; writes docs/compatibility.md
 	@$(PY) scripts/compatibility.py $(ARGS)

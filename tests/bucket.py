@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 import socket
 from dataclasses import dataclass, replace
@@ -261,6 +262,82 @@ class Container(Bucket):
         body = "".join(entries[name] for name in names)
         text = f"<EnumerationResults><Blobs>{body}</Blobs><NextMarker>{marker}</NextMarker></EnumerationResults>"
         return _document(200, text)
+
+
+class GoogleBucket(Bucket):
+    """The same in Google Cloud Storage, by its JSON API, without uploads in parts."""
+
+    uri = f"gs://{NAME}"
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Storage options of a client."""
+        return {**self.place("http"), "allow_http": "true", "google_storage_token": "token", **more}
+
+    def place(self, scheme: str) -> dict[str, str]:
+        """Of the options, where it is."""
+        return {"google_base_url": self.endpoint.replace("http:", f"{scheme}:")}
+
+    def answer(self, asked: Asked) -> Right:
+        """Do what is asked for."""
+        method, target, _ = asked.line.split(" ")
+        parts = urlsplit(target)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        key = unquote(parts.path.partition("/o/")[2])
+        if method == "POST" and query.get("uploadType") == "media":
+            return self._upload(query, asked.body)
+        if method == "GET" and not key:
+            return self._list_objects(query)
+        if method == "GET" and query.get("alt") == "media":
+            found = self._get(key, asked, has_body=True)
+            if found.status in (200, 206):
+                found.headers["x-goog-generation"] = _generation(self.objects[key])
+            return found
+        if method in ("GET", "DELETE") and key not in self.objects:
+            return _refusal(404, "notFound")
+        if method == "GET":
+            return _json(self._described(key))
+        if method == "DELETE":
+            del self.objects[key]
+            return Right(204, {}, b"")
+        return _refusal(501, "notImplemented")
+
+    def _upload(self, query: Mapping[str, str], body: bytes) -> Right:
+        key, wanted = query["name"], query.get("ifGenerationMatch")
+        known = self.objects.get(key)
+        if wanted is not None and wanted != ("0" if known is None else _generation(known)):
+            return _refusal(412, "conditionNotMet")
+        self.objects[key] = body
+        return _json(self._described(key))
+
+    def _described(self, key: str) -> dict[str, Any]:
+        content = self.objects[key]
+        return {"name": key, "size": str(len(content)), "generation": _generation(content)}
+
+    def _list_objects(self, query: Mapping[str, str]) -> Right:
+        prefix, delimiter, after = query.get("prefix", ""), query.get("delimiter", ""), query.get("pageToken", "")
+        first, most = query.get("startOffset", ""), int(query.get("maxResults", "1000"))
+        entries: dict[str, bool] = {}  # names, and whether they are folders
+        for key in sorted(self.objects):
+            rest = key[len(prefix) :]
+            if key.startswith(prefix) and key >= first:
+                is_folder = bool(delimiter) and delimiter in rest
+                entries[prefix + rest[: rest.index(delimiter) + 1] if is_folder else key] = is_folder
+        left = [name for name in entries if name > after]
+        names = left[:most]
+        page: dict[str, Any] = {
+            "items": [self._described(name) for name in names if not entries[name]],
+            "prefixes": [name for name in names if entries[name]],
+        }
+        return _json({**page, "nextPageToken": names[-1]} if len(names) < len(left) else page)
+
+
+def _generation(content: bytes) -> str:
+    return str(int(hashlib.md5(content, usedforsecurity=False).hexdigest()[:12], 16))
+
+
+def _json(found: dict[str, Any]) -> Right:
+    body = json.dumps(found).encode()
+    return Right(200, {"Content-Length": len(body), "Content-Type": "application/json"}, body)
 
 
 def _etag(content: bytes) -> str:

@@ -257,6 +257,7 @@ class SyncFragment(_Fragment, SyncFace):
         table_id: list[str] | None = None,
         session: Any = None,
         filesystem: Any = None,
+        storage_options_provider: Any = None,
     ) -> FragmentMetadata:
         """Write rows as one fragment that no version refers to yet; keywords as for `write_fragments`.
 
@@ -276,6 +277,7 @@ class SyncFragment(_Fragment, SyncFace):
             table_id=table_id,
             session=session,
             filesystem=filesystem,
+            storage_options_provider=storage_options_provider,
         )
 
     @staticmethod

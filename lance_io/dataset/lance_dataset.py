@@ -36,6 +36,7 @@ from lance_io.dataset.scan.scan_statistics import IoMeter
 from lance_io.dataset.version.open_version import check_out, latest_of, open_options, open_steps
 from lance_io.errors import UsageError
 from lance_io.store.api import offers_sync_reads
+from lance_io.store.provided_options import gather_provider
 from lance_io.store.url import load_client, uri_on
 
 if TYPE_CHECKING:
@@ -413,6 +414,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
         filesystem: Any = None,
         skip_auto_cleanup: bool = False,
+        storage_options_provider: Any = None,
     ) -> LanceDataset:
         """Commit an operation that was prepared somewhere; gives the version that it makes.
 
@@ -425,6 +427,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         commit_timeout  no further attempt after this time
         filesystem    of fsspec or pyarrow, or a store of obstore's, on which `base_uri` is a path
         skip_auto_cleanup  no cleanup follows, whatever the table's configuration says
+        storage_options_provider  as for `dataset`
 
         Raises `CommitConflictError` for changes of other writers that do not go together with it, `OSError` when
         there is no table and the operation is no `Overwrite`, and for one that does not fit the table or its files.
@@ -444,6 +447,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
         *,
         filesystem: Any = None,
+        storage_options_provider: Any = None,
     ) -> dict[str, Any]:
         """Commit several appends as one; gives `{"dataset": ..., "merged": ...}`."""
         given = commits.batch_commit(locals())
@@ -797,6 +801,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
         *,
         filesystem: Any = None,
+        storage_options_provider: Any = None,
     ) -> dict[str, Any]:
         """Commit several appends as one; see `LanceDataset.commit_batch`."""
         given = locals()
@@ -816,7 +821,8 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
 async def _open(uri: str | PathLike[str], version: Ref, timeout: Timeout, options: dict[str, Any]) -> AsyncDataset:
     await runtime.load_modules("lance_io.commit.table_location", scheduler.__name__, *_USED_BY_FUNCTIONS)
     uri = uri_on(options.pop("filesystem", None), uri)
-    await load_client(uri)
+    options = gather_provider(options)
+    await load_client(uri, options.get("storage_options"))
     checked = open_options(uri, version, **options)
     meter = IoMeter(checked.location.store)
     answers_sync = offers_sync_reads(checked.location.store)

@@ -36,6 +36,7 @@ def dataset(
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
     timeout: float | timedelta | None = None,
     filesystem: Any = None,
+    storage_options_provider: Any = None,
 ) -> LanceDataset:
     """Open a table.
 
@@ -58,10 +59,13 @@ def dataset(
 
     filesystem            of fsspec or pyarrow, or a store of obstore's: `uri` is a path on it, and what it takes to
                           reach it is part of it
+    storage_options_provider  has a method `fetch_storage_options()` that gives storage options, which stand before
+                          `storage_options`; with `expires_at_millis` among them it is asked again ahead of that
 
     Raises `ValueError` for a table, version or tag that is not there, and for an unknown scheme.
     """
     from lance_io.dataset.lance_dataset import dataset_class
+    from lance_io.store.provided_options import with_provider
     from lance_io.store.url import uri_on
 
     return dataset_class()(
@@ -71,7 +75,7 @@ def dataset(
         block_size=block_size,
         commit_lock=commit_lock,
         index_cache_size=index_cache_size,
-        storage_options=storage_options,
+        storage_options=with_provider(storage_options, storage_options_provider),
         default_scan_options=default_scan_options,
         metadata_cache_size_bytes=metadata_cache_size_bytes,
         index_cache_size_bytes=index_cache_size_bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lance_io.dataset.lazy_module import later
+from lance_io.store.provided_options import source_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,8 +95,10 @@ class DatasetProperties:
         return self._state.storage_options_copy()
 
     def latest_storage_options(self) -> dict[str, str] | None:
-        """Storage options in use."""
-        return self._state.storage_options_copy()
+        """Storage options in use: those given at opening, and before them what a provider gave last."""
+        source = source_of(self._state.storage_options)
+        given = self._state.storage_options_copy()
+        return given if source is None or source.latest is None else {**(given or {}), **source.latest.options}
 
     def base_paths(self) -> dict[int, BasePath]:
         """Places other than the table's own that the version declares for its files, by id; files need not be there."""

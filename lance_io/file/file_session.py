@@ -12,6 +12,7 @@ from lance_io.file.write.writers import LanceFileWriter
 from lance_io.limits import MIB
 from lance_io.runtime import run
 from lance_io.store.api import ALL, DIRECTLY_BELOW
+from lance_io.store.provided_options import with_provider
 from lance_io.store.url import open_store, uri_on
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class LanceFileSession:
     base_path        path or URI
     storage_options  options of the store, as for `lance_io.dataset`
     filesystem       of fsspec or pyarrow, or a store of obstore's, on which `base_path` is a path
+    storage_options_provider  gives storage options ahead of their end, as for `lance_io.dataset`
 
     Paths are relative to `base_path` and stay below it: `..` is refused.
     """
@@ -49,9 +51,10 @@ class LanceFileSession:
         storage_options: Mapping[str, str] | None = None,
         *,
         filesystem: Any = None,
+        storage_options_provider: Any = None,
     ) -> None:
         self._base = os.fspath(base_path).rstrip("/")
-        self._options = storage_options
+        self._options = storage_options = with_provider(storage_options, storage_options_provider)
         self._filesystem = filesystem
         self._location = open_store(uri_on(filesystem, base_path), storage_options)
 

@@ -32,6 +32,7 @@ from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.runtime import iterate, run, stream, wrap
 from lance_io.spans import Ranges
 from lance_io.store.api import SyncReads
+from lance_io.store.provided_options import with_provider
 from lance_io.store.url import load_client, open_store, uri_on
 
 if TYPE_CHECKING:
@@ -188,6 +189,7 @@ class LanceFileReader:
     storage_options  options of the store, as for `lance_io.dataset`
     columns          names of the columns to read, None for all
     filesystem       of fsspec or pyarrow, or a store of obstore's, on which `path` is one
+    storage_options_provider  gives storage options ahead of their end, as for `lance_io.dataset`
 
     Blobs that lie in the file (the first kind, `lance-encoding:blob`) are read as bytes, others as descriptions.
 
@@ -202,9 +204,10 @@ class LanceFileReader:
         columns: list[str] | None = None,
         *,
         filesystem: Any = None,
+        storage_options_provider: Any = None,
     ) -> None:
         given = uri_on(filesystem, Path(path) if isinstance(path, os.PathLike) else path)
-        context, ref = _context(given, storage_options)
+        context, ref = _context(given, with_provider(storage_options, storage_options_provider))
         self._is_sync = isinstance(context.store, SyncReads)
         self._context = context
         self._key = ref.key
@@ -288,8 +291,9 @@ class AsyncFileReader:
         columns: list[str] | None = None,
         *,
         filesystem: Any = None,
+        storage_options_provider: Any = None,
     ) -> None:
-        self._given = uri_on(filesystem, path), storage_options
+        self._given = uri_on(filesystem, path), with_provider(storage_options, storage_options_provider)
         self._columns = columns
         self._access: FileAccess | None = None
 
@@ -304,7 +308,7 @@ class AsyncFileReader:
 
     async def open(self) -> AsyncFileReader:
         """Read the file's metadata; `async with` does it."""
-        await load_client(self._given[0])
+        await load_client(*self._given)
         self._context, self._ref = _context(*self._given)
         self._access = await self._drive(FileAccess.open(self._context, self._ref, self._columns))
         return self

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.errors import UsageError
 from lance_io.store.api import PROFILE_OPTIONS
@@ -34,14 +34,30 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|sec|secs|seconds?|m|min|mins
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+class ProvidedOptions(dict[str, T]):
+    """Storage options beside which somebody gives others, credentials above all; copies keep that.
+
+    source  who gives them, see `provided_options.py`
+    """
+
+    __slots__ = ("source",)
+
+    def __init__(self, options: Mapping[str, T], source: Any) -> None:
+        super().__init__(options)
+        self.source = source
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ProvidedOptions, (dict(self), self.source)
+
+
 def normalize(options: Mapping[str, object] | None) -> dict[str, str]:
     """Options with lower-case names and text values. Raises as `options_of` does."""
     return {str(name).lower(): str(value) for name, value in options_of(options).items()}
 
 
 def options_of(options: Mapping[str, T] | None) -> dict[str, T]:
-    """A copy of the options that somebody gave. Raises `TypeError` for what is no mapping, and for other names than
-    texts and other values than texts, switches and numbers.
+    """A copy of the options that somebody gave, with whoever gives others. Raises `TypeError` for what is no mapping,
+    and for other names than texts and other values than texts, switches and numbers.
     """
     if options is None:
         return {}
@@ -54,7 +70,7 @@ def options_of(options: Mapping[str, T] | None) -> dict[str, T]:
             raise TypeError(
                 f"storage option {name}: expected a text, found a value {_describe(value)}; leave out what is unset"
             )
-    return dict(options)
+    return ProvidedOptions(options, options.source) if isinstance(options, ProvidedOptions) else dict(options)
 
 
 def _describe(value: object) -> str:

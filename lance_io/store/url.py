@@ -28,6 +28,7 @@ from lance_io.errors import UnsupportedError, UsageError
 from lance_io.records import dataclass
 from lance_io.runtime import in_thread, load_modules
 from lance_io.store.api import LOCAL, MEMORY
+from lance_io.store.provided_options import source_of
 from lance_io.store.storage_options import durability, normalize, planning
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from lance_io.store.api import ObjectStore
     from lance_io.store.memory import MemoryStore
+    from lance_io.store.provided_options import OptionsSource
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
@@ -48,6 +50,7 @@ _CLIENTS = {  # what a scheme's store imports
     **dict.fromkeys(("az", "abfs", "abfss"), ("lance_io.store.azure.container", "lance_io.store.http.gets")),
     "s3+ddb": ("lance_io.store.s3.bucket", "aiobotocore.session"),
 }
+_PROVIDED = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss", "s3+ddb"})  # may ask for storage options
 _OTHERS = ("lance_io.store.filesystem.place", "fsspec.core", "lance_io.store.filesystem.fsspec_calls")
 _TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # what a URL loses wherever it stands
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
@@ -112,7 +115,7 @@ class Location:
 
 
 def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Location:
-    """The store that a URI names, and the place in it; makes no request.
+    """The store that a URI names, and the place in it; makes no request, but asks a provider that was never asked.
 
     storage_options  names in any case; those that the scheme does not know are ignored, as in pylance
     Raises `UsageError` for an unknown scheme or an option that makes no sense, `UnsupportedError` for a scheme that
@@ -122,10 +125,11 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     if isinstance(uri, FilesystemUri):
         from lance_io.store.filesystem.place import open_filesystem
 
+        _expect_no_provider(source_of(storage_options), "filesystem=")
         filesystem = open_filesystem(uri.filesystem, storage_options)
         key = filesystem.key_of(text)
         return Location(filesystem, key, key)
-    options = normalize(storage_options)
+    options, source = normalize(storage_options), source_of(storage_options)
     if _SHORT_FILE.match(text):
         text = _long_file(text)
     match = _SCHEME.match(text)
@@ -147,24 +151,30 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
         name, _, path = rest.partition("/")
         store = _shared.setdefault(name, MemoryStore(name))
         return Location(store, path.strip("/"), text)
-    if scheme in ("s3", "s3a", "oss"):
-        from lance_io.store.s3.bucket import open_oss, open_s3
+    if scheme == "oss":
+        from lance_io.store.s3.bucket import open_oss
 
         bucket, path = _cloud_place(scheme, rest)
-        opened = (open_oss if scheme == "oss" else open_s3)(bucket, options)
-        return Location(opened, path, f"{'s3' if scheme == 's3a' else scheme}://{_without_end(rest)}".rstrip("/"))
+        _expect_no_provider(source, scheme)
+        return Location(open_oss(bucket, options), path, f"oss://{_without_end(rest)}".rstrip("/"))
+    if scheme in ("s3", "s3a"):
+        from lance_io.store.s3.bucket import open_s3
+
+        bucket, path = _cloud_place(scheme, rest)
+        return Location(open_s3(bucket, options, source), path, f"s3://{_without_end(rest)}".rstrip("/"))
     if scheme == "gs":
         from lance_io.store.gcs.gcs_store import open_gcs
 
         bucket, path = _cloud_place(scheme, rest)
-        return Location(open_gcs(bucket, options), path, f"gs://{_without_end(rest)}".rstrip("/"))
+        return Location(open_gcs(bucket, options, source), path, f"gs://{_without_end(rest)}".rstrip("/"))
     if scheme in ("az", "abfs", "abfss"):
         from lance_io.store.azure.container import open_azure
 
         authority, path = _cloud_place(scheme, rest, has_account=True)
-        return Location(open_azure(authority, options), path, f"{scheme}://{_without_end(rest)}".rstrip("/"))
+        return Location(open_azure(authority, options, source), path, f"{scheme}://{_without_end(rest)}".rstrip("/"))
     if scheme in _NOT_YET:
         raise UnsupportedError(f"{text}: this release opens local paths, s3://, gs:// and az://, not {scheme}://")
+    _expect_no_provider(source, scheme)
     from lance_io.store.filesystem.place import open_fsspec_url
 
     found = open_fsspec_url(text, storage_options)
@@ -174,6 +184,11 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
         f"No object store provider found for scheme: '{scheme}' in {text!r}; what fsspec knows takes "
         "pip install 'lance_io[fsspec]'"
     )
+
+
+def _expect_no_provider(source: OptionsSource | None, scheme: str) -> None:
+    if source is not None:
+        raise UnsupportedError(f"storage_options_provider is for s3://, gs:// and az://, not for {scheme}")
 
 
 def is_opened_by_fsspec(uri: str) -> bool:
@@ -186,8 +201,9 @@ def is_opened_by_fsspec(uri: str) -> bool:
     return is_known(match[1].lower())
 
 
-async def load_client(uri: Any) -> None:
-    """Import what `open_store` will import for a URI, in a thread: no loop may lose the time that takes.
+async def load_client(uri: Any, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Import what `open_store` will import for a URI, and ask who gives options, in a thread: no loop may lose the
+    time that takes.
 
     Does nothing for what is no URI, and where the library is missing: `open_store` says so.
     """
@@ -201,6 +217,9 @@ async def load_client(uri: Any) -> None:
             from lance_io.store.filesystem.place import load_protocol
 
             await in_thread(load_protocol, scheme)
+    source = source_of(storage_options)
+    if source is not None and scheme in _PROVIDED:
+        await in_thread(source.first, normalize(storage_options))
 
 
 def uri_text(uri: object) -> str:

@@ -126,10 +126,12 @@ def test_parameters_have_the_names_and_defaults_of_pylance(ours: type, name: str
 
 
 def test_opening_and_scanning_take_the_same_keywords() -> None:
-    """Theirs in their order; ours have two more, at the end."""
-    *ours, timeout, filesystem = [(one.name, one.default) for one in parameters(lance_io.dataset).values()]
+    """Theirs in their order; ours have three more, at the end."""
+    *ours, timeout, filesystem, provider = [(one.name, one.default) for one in parameters(lance_io.dataset).values()]
     assert ours == [(one.name, one.default) for one in parameters(lance.dataset).values()]
-    assert (timeout, filesystem) == (("timeout", None), ("filesystem", None))
+    assert [timeout, filesystem, provider] == [
+        (name, None) for name in ("timeout", "filesystem", "storage_options_provider")
+    ]
     theirs = set(parameters(lance.LanceDataset.scanner)) - {"columns", "filter", "limit", "offset"}
     assert theirs | {"timeout"} == SCAN_KEYWORDS
 

@@ -23,6 +23,7 @@ from lance_io import runtime
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError, UsageError
 from lance_io.store.api import ConflictRetry, Selection
 from lance_io.store.azure.account_clients import AccountClients
+from lance_io.store.azure.authorization import Bearer
 from lance_io.store.azure.container import AzureStore
 from lance_io.store.cloud import renewal
 from lance_io.store.url import open_store
@@ -325,7 +326,7 @@ async def test_a_token_that_is_refused_is_replaced(
     await store.put(f"{s3_prefix}/x", b"12345")
     (loop,) = store._loops.values()
     refused = loop.state._tokens.latest
-    monkeypatch.setattr(refused, "authorization", type(refused)("nonsense").authorization)
+    monkeypatch.setattr(refused, "authorization", Bearer("nonsense"))
     answers = {401: 2, 403: 1}  # Azurite says either, of what is no token
     try:
         assert bytes(await store.get_range(f"{s3_prefix}/x", 0, 5)) == b"12345"

@@ -34,12 +34,36 @@ from lance_io.store.url import open_store
 from lance_io.testing.conformance import Place, StoreConformance
 from lance_io.testing.faults import FaultyStore
 from lance_io.testing.record import record
+from scripts.conformance import behaviours, cell_of, page_cells, title_of
 from tests.store.bucketfs import BucketFileSystem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from tests.servers import AzureServer, GcsServer, S3Server
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[tuple[str, str], str]:
+    """What the page says of each store and behaviour."""
+    return page_cells()
+
+
+@pytest.fixture(autouse=True)
+def as_the_page_says(request: pytest.FixtureRequest, told: dict[tuple[str, str], str]) -> Iterator[None]:
+    """What a store lacks is on `docs/conformance.md`, and nothing else."""
+    yield
+    if request.cls is None:
+        return
+    found = cell_of(name for name, _ in request.node.user_properties)
+    expected = told.get((request.cls.TITLE, title_of(request.function.__name__)))
+    assert expected == found, f"docs/conformance.md says {expected}, not {found}: run scripts/conformance.py"
+
+
+def test_the_page_has_every_store_and_behaviour(told: dict[tuple[str, str], str]) -> None:
+    titles = [one.TITLE for name, one in globals().items() if name.startswith("Test")]
+    assert [*told] == [(store, title_of(name)) for name in behaviours() for store in titles]
+    assert {*told.values()} == {"+", "(+)", "-"}
 
 
 def _memory_place(store: Any, inner: MemoryStore) -> Place:
@@ -50,6 +74,8 @@ def _memory_place(store: Any, inner: MemoryStore) -> Place:
 
 
 class TestMemory(StoreConformance):
+    TITLE: ClassVar = "memory"
+
     @pytest.fixture
     def place(self) -> Place:
         store = MemoryStore()
@@ -58,6 +84,8 @@ class TestMemory(StoreConformance):
 
 class TestWrappers(StoreConformance):
     """The wrappers of `lance_io.testing` are stores."""
+
+    TITLE: ClassVar = "wrappers for tests"
 
     @pytest.fixture
     def place(self) -> Place:
@@ -68,6 +96,8 @@ class TestWrappers(StoreConformance):
 class TestDiskCached(StoreConformance):
     """A store behind a disk cache is one."""
 
+    TITLE: ClassVar = "disk cache"
+
     @pytest.fixture
     def place(self, tmp_path: Path) -> Place:
         inner = MemoryStore()
@@ -76,6 +106,8 @@ class TestDiskCached(StoreConformance):
 
 
 class TestLocal(StoreConformance):
+    TITLE: ClassVar = "local disk"
+
     @pytest.fixture
     async def place(self, tmp_path: Path) -> AsyncIterator[Place]:
         def write(key: str, data: bytes) -> None:
@@ -93,6 +125,8 @@ class TestLocal(StoreConformance):
 
 class TestFsspecAsync(StoreConformance):
     """An fsspec filesystem with coroutines, whose service decides who creates."""
+
+    TITLE: ClassVar = "fsspec, coroutines"
 
     @pytest.fixture
     def place(self) -> Iterator[Place]:
@@ -135,11 +169,14 @@ class _OnDisk(StoreConformance):
 
 
 class TestFsspecBlocking(_OnDisk):
+    TITLE: ClassVar = "fsspec `file`"
+
     def open(self, root: Path) -> ObjectStore:
         return open_filesystem(fsspec.filesystem("file"), {})
 
 
 class TestFsspecDirectory(_OnDisk):
+    TITLE: ClassVar = "fsspec `dir`"
     IS_BELOW = True
 
     def open(self, root: Path) -> ObjectStore:
@@ -147,11 +184,14 @@ class TestFsspecDirectory(_OnDisk):
 
 
 class TestPyArrow(_OnDisk):
+    TITLE: ClassVar = "pyarrow"
+
     def open(self, root: Path) -> ObjectStore:
         return open_filesystem(pafs.LocalFileSystem(), {})
 
 
 class TestPyArrowBelow(_OnDisk):
+    TITLE: ClassVar = "pyarrow subtree"
     IS_BELOW = True
 
     def open(self, root: Path) -> ObjectStore:
@@ -159,6 +199,7 @@ class TestPyArrowBelow(_OnDisk):
 
 
 class TestObstore(_OnDisk):
+    TITLE: ClassVar = "obstore"
     IS_BELOW = True
 
     def open(self, root: Path) -> ObjectStore:
@@ -167,6 +208,8 @@ class TestObstore(_OnDisk):
 
 class TestFsspecMemory(StoreConformance):
     """A blocking filesystem that promises nothing about creating."""
+
+    TITLE: ClassVar = "fsspec `memory`"
 
     @pytest.fixture
     def place(self) -> Place:
@@ -234,12 +277,14 @@ class _OnS3(_InBucket):
 
 
 class TestS3(_OnS3):
+    TITLE: ClassVar = "S3: MinIO"
     SERVER: ClassVar = "s3"
 
 
 class TestS3ThroughAiobotocore(_OnS3):
     """The slow way of reading, for services that need all of botocore."""
 
+    TITLE: ClassVar = "by aiobotocore"
     SERVER: ClassVar = "s3"
     OPTIONS: ClassVar = {"fast_get": "false"}
 
@@ -247,6 +292,7 @@ class TestS3ThroughAiobotocore(_OnS3):
 class TestS3OnVersity(_OnS3):
     """S3 as others than MinIO implement it."""
 
+    TITLE: ClassVar = "S3: versitygw"
     SERVER: ClassVar = "versity"
 
 
@@ -277,12 +323,13 @@ class _OnGcs(_InBucket):
 
 
 class TestGcs(_OnGcs):
-    pass
+    TITLE: ClassVar = "GCS: fake-gcs-server"
 
 
 class TestGcsThroughGcsfs(_OnGcs):
     """GETs by way of gcsfs, too."""
 
+    TITLE: ClassVar = "by gcsfs"
     OPTIONS: ClassVar = {"fast_get": "false"}
 
 
@@ -305,12 +352,13 @@ class _OnAzurite(_InBucket):
 
 
 class TestAzure(_OnAzurite):
-    pass
+    TITLE: ClassVar = "Azure: Azurite"
 
 
 class TestAzureThroughItsLibrary(_OnAzurite):
     """The slow way of reading."""
 
+    TITLE: ClassVar = "by its library"
     OPTIONS: ClassVar = {"fast_get": "false"}
 
 

@@ -15,6 +15,7 @@ from lance_io.dataset.lazy_module import later, later_plans
 from lance_io.dataset.properties import DatasetProperties
 from lance_io.dataset.run_plan import AsyncFace, SyncFace, run_change
 from lance_io.limits import CLEANUP_FILES_SHOWN
+from lance_io.store.provided_options import with_provider
 from lance_io.store.url import uri_on
 
 if TYPE_CHECKING:
@@ -299,9 +300,11 @@ class DatasetChanges(SyncFace, DatasetProperties):
         ignore_not_found: bool | None = None,
         *,
         filesystem: Any = None,
+        storage_options_provider: Any = None,
     ) -> None:
         """Remove a table with all of its files. Raises `OSError` when there is none, unless `ignore_not_found`."""
-        drops.drop(uri_on(filesystem, base_uri), storage_options, ignore_not_found)
+        options = with_provider(storage_options, storage_options_provider)
+        drops.drop(uri_on(filesystem, base_uri), options, ignore_not_found)
 
 
 class AsyncDatasetChanges(AsyncFace, DatasetProperties):
@@ -475,7 +478,9 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         ignore_not_found: bool | None = None,
         *,
         filesystem: Any = None,
+        storage_options_provider: Any = None,
     ) -> None:
         """Remove a table with all of its files; see `LanceDataset.drop`."""
         await runtime.load_modules(drops.__name__)
-        await drops.drop_async(uri_on(filesystem, base_uri), storage_options, ignore_not_found)
+        options = with_provider(storage_options, storage_options_provider)
+        await drops.drop_async(uri_on(filesystem, base_uri), options, ignore_not_found)

@@ -20,6 +20,7 @@ from lance_io.file.open.file_source import FileRef, ReadContext
 from lance_io.format.version import READABLE, V0_1
 from lance_io.levels.path import leaf_paths
 from lance_io.plans.plan import Together
+from lance_io.store.provided_options import gather_provider
 from lance_io.store.url import load_client, uri_on
 from lance_io.table.manifest.paths import DATA, check_relative
 from lance_io.table.transaction.apply import Creation
@@ -44,7 +45,7 @@ KEYWORDS: Final = frozenset(
         *("base_uri", "operation", "read_version", "commit_lock", "storage_options", "enable_v2_manifest_paths"),
         *("detached", "max_retries", "commit_message", "enable_stable_row_ids", "namespace_client", "table_id"),
         *("namespace_client_managed_versioning", "base_store_params", "commit_timeout", "session", "filesystem"),
-        "skip_auto_cleanup",
+        *("skip_auto_cleanup", "storage_options_provider"),
     )
 )
 
@@ -60,7 +61,8 @@ def run_commit(given: Mapping[str, Any]) -> DatasetState:
 
 async def run_commit_async(given: Mapping[str, Any]) -> DatasetState:
     """`run_commit` on any loop."""
-    await load_client(given["base_uri"])
+    given = gather_provider(given)
+    await load_client(given["base_uri"], given.get("storage_options"))
     plan, answers_sync = _commit(given)
     return await run_change(plan, answers_sync=answers_sync)
 
@@ -69,6 +71,7 @@ def _commit(given: Mapping[str, Any]) -> tuple[Plan[DatasetState], bool]:
     """The plan, and whether it can run in the caller's thread."""
     check_known(given, KEYWORDS, "commit")
     check_not_here(given)
+    given = gather_provider(given)
     transaction = given["operation"]
     is_repeated = not isinstance(transaction, LanceOperation.BaseOperation)
     if not isinstance(transaction, StoredTransaction):

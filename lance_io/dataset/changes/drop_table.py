@@ -33,7 +33,7 @@ def drop(uri: Place, storage_options: Mapping[str, str] | None, ignore_not_found
 
 async def drop_async(uri: Place, storage_options: Mapping[str, str] | None, ignore_not_found: bool | None) -> None:
     """See `AsyncDataset.drop`."""
-    await load_client(uri)
+    await load_client(uri, storage_options)
     await run_async(_drop(Session().locate(uri, options_of(storage_options)), ignore_not_found))
 
 

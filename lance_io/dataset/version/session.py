@@ -16,6 +16,8 @@ from lance_io.errors import UsageError
 from lance_io.io.cache import CacheStats, SearchCache
 from lance_io.limits import DISK_CACHE_BYTES, METADATA_CACHE_BYTES, from_environment
 from lance_io.store.api import offers_sync_reads
+from lance_io.store.provided_options import source_of
+from lance_io.store.storage_options import options_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,12 +94,15 @@ class Session:
         from lance_io.commit.table_location import open_place, uses_database
 
         if self.io_scheduler is not None:
-            given = dict(storage_options or {})
+            given = options_of(storage_options)
             names = {name.lower() for name in given}
             defaults = self.io_scheduler.storage_options
-            storage_options = {**{name: value for name, value in defaults.items() if name not in names}, **given}
+            given.update({name: value for name, value in defaults.items() if name not in names})
+            storage_options = given
         on = getattr(uri, "filesystem", None)  # a `FilesystemUri`
-        key = (str(uri), None if on is None else id(on), tuple(sorted((storage_options or {}).items())))
+        provider = source_of(storage_options)
+        given_key = tuple(sorted((storage_options or {}).items()))
+        key = (str(uri), None if on is None else id(on), given_key, None if provider is None else id(provider))
         with self._lock:
             found = self._locations.get(key)
             if found is None:

@@ -23,6 +23,7 @@ from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 from lance_io.spans import distinct
 from lance_io.store.api import offers_sync_reads
+from lance_io.store.storage_options import options_of
 from lance_io.store.url import uri_of
 from lance_io.table.manifest.manifest import VERSION_MAX, Manifest, from_message
 
@@ -98,7 +99,7 @@ class DatasetState:
             "branch": self.manifest.branch,
             "manifest": self.manifest.message.SerializeToString(),
             "session": self.session,
-            "storage_options": self.storage_options_copy(),
+            "storage_options": None if self.storage_options is None else options_of(self.storage_options),
             "default_scan_options": self.default_scan_options,
             "read_params": self.read_params,
             "base_store_params": self.base_store_params,

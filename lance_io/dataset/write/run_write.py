@@ -17,6 +17,7 @@ from lance_io.io import call_metrics
 from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
 from lance_io.runtime import check_not_on_engine, in_thread
 from lance_io.runtime.feeding import run_fed, wrap_fed
+from lance_io.store.provided_options import gather_provider
 from lance_io.store.url import load_client
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ async def write_table_async(
     data_obj: Any, uri: Destination | None = None, schema: pa.Schema | None = None, mode: str = "create", **options: Any
 ) -> DatasetState:
     """`write_table` on any loop; `data_obj` may also be an asynchronous iterable of record batches."""
-    await load_client(uri)
+    options = gather_provider(options)
+    await load_client(uri, options.get("storage_options"))
     write = _table_write(uri, mode, options)
     if not write.options.group_commit:
         return await run_write_async(write, data_obj, schema, write_rows)

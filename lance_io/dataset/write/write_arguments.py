@@ -14,6 +14,7 @@ from lance_io.dataset.write.write_rows import WriteOptions, WriteTarget
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.writers import version_for_tables
 from lance_io.limits import ROWS_PER_BATCH
+from lance_io.store.provided_options import gather_provider
 from lance_io.store.storage_options import options_of
 from lance_io.store.url import uri_on
 from lance_io.table.transaction.auto_cleanup import INTERVAL_KEY, OLDER_THAN_KEY
@@ -42,7 +43,7 @@ TABLE_KEYWORDS: Final = frozenset(
         *("commit_message", "transaction_properties", "initial_bases", "target_bases", "target_all_bases"),
         *("base_store_params", "external_blob_mode", "allow_external_blob_outside_bases", "allow_null_loss"),
         *("blob_pack_file_size_threshold", "namespace_client", "table_id", "session", "durability", "filesystem"),
-        *("group_commit", "skip_auto_cleanup"),
+        *("group_commit", "skip_auto_cleanup", "storage_options_provider"),
     )
 )
 CLEANUP_INTERVAL: Final = 20  # versions
@@ -74,6 +75,7 @@ class Write:
         Raises `UnsupportedError` for what this release does not have, `UsageError` for what makes no sense.
         """
         check_not_here(given)
+        given = gather_provider(given)
         version = given.get("data_storage_version")
         if version is None and given.get("use_legacy_format"):
             version = "legacy"

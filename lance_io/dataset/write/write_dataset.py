@@ -57,6 +57,7 @@ def write_dataset(
     filesystem: Any = None,
     group_commit: bool = False,
     skip_auto_cleanup: bool = False,
+    storage_options_provider: Any = None,
 ) -> LanceDataset:
     """Write rows to a table; gives the version that holds them.
 
@@ -87,6 +88,7 @@ def write_dataset(
                           fails may take this version and all later ones with it. None is what the storage option
                           `durability` says
     filesystem            of fsspec or pyarrow, or a store of obstore's, on which `uri` is a path
+    storage_options_provider  has a method `fetch_storage_options()`, as for `dataset`
     group_commit          of appends only: those of this process that wait for the table at the same time become one
                           version, with one data file for rows of one schema. Each caller gets the version that holds
                           its rows, all of them or none, whatever happens to those of others

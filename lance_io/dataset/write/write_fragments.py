@@ -23,6 +23,7 @@ from lance_io.file.open.data_file import FileSchema, OpenedFile
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.row_indices import count
 from lance_io.plans.plan import RollBackOnError
+from lance_io.store.provided_options import gather_provider
 from lance_io.store.url import load_client
 from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX, DataFile, Fragment
 from lance_io.table.manifest.paths import DATA, check_relative
@@ -78,6 +79,7 @@ def write_fragments(
     session: Session | None = None,
     durability: Durability | None = None,
     filesystem: Any = None,
+    storage_options_provider: Any = None,
 ) -> list[FragmentMetadata] | Transaction:
     """Write data files that no version refers to yet: what the tasks of a distributed write do.
 
@@ -100,7 +102,8 @@ async def write_fragments_async(
 ) -> list[FragmentMetadata] | Transaction:
     """`write_fragments`, awaitable; `data` may also be an asynchronous iterable of record batches."""
     check_known(options, signature(write_fragments).parameters, "write_fragments")
-    await load_client(dataset_uri)
+    options = gather_provider(options)
+    await load_client(dataset_uri, options.get("storage_options"))
     write = Write.of({"uri": dataset_uri, "mode": mode, **options})
     written = await run_write_async(write, data, schema, write_new_fragments)
     return written.transaction if return_transaction else fragments_of(written)
@@ -118,7 +121,8 @@ async def write_fragment_async(
     dataset_uri: Destination, data: Any, fragment_id: int | None, schema: pa.Schema | None, **options: Any
 ) -> FragmentMetadata:
     """See `AsyncFragment.create`."""
-    await load_client(dataset_uri)
+    options = gather_provider(options)
+    await load_client(dataset_uri, options.get("storage_options"))
     number, write = _fragment_number(fragment_id), _one_file(dataset_uri, options)
     return _only(await run_write_async(write, data, schema, write_new_fragments), number)
 

@@ -28,6 +28,7 @@ from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask, drive_async, drive_sync
 from lance_io.runtime import run, wrap
 from lance_io.store.api import offers_sync_writes
+from lance_io.store.provided_options import with_provider
 from lance_io.store.url import load_client, open_store, uri_on
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class WriterArguments:
         if data_cache_bytes is not None and data_cache_bytes < 0:
             raise UsageError(f"data_cache_bytes must not be negative, got {data_cache_bytes}")
         self.path = path
-        self._storage_options = storage_options
+        self.storage_options = storage_options
         self.schema = schema
         self.metadata: dict[str, str] = {}
         self.global_buffers: list[bytes] = []  # given before the schema is known
@@ -186,7 +187,7 @@ class WriterArguments:
 
     def open(self) -> Location:
         """The place of the file. Raises what `open_store` raises."""
-        return open_store(self.path, self._storage_options)
+        return open_store(self.path, self.storage_options)
 
     def stored_schema(self, schema: pa.Schema | None = None) -> Schema:
         """The file's schema, which is that of the first batch where none was given."""
@@ -325,6 +326,7 @@ class LanceFileWriter:
     storage_options   options of the store, as for `lance_io.dataset`
     max_page_bytes    leaf data at which a page closes, at most 8 MiB
     filesystem        of fsspec or pyarrow, or a store of obstore's, on which `path` is one
+    storage_options_provider  gives storage options ahead of their end, as for `lance_io.dataset`
 
     `keep_original_array` is there for calls that were written for pylance, and changes nothing.
 
@@ -342,8 +344,10 @@ class LanceFileWriter:
         max_page_bytes: int | None = None,
         keep_original_array: bool | None = None,
         filesystem: Any = None,
+        storage_options_provider: Any = None,
     ) -> None:
         path = uri_on(filesystem, path)
+        storage_options = with_provider(storage_options, storage_options_provider)
         arguments = WriterArguments(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
         self._file = _NewFile(arguments)
         self._location = arguments.open()
@@ -419,8 +423,10 @@ class AsyncFileWriter:
         max_page_bytes: int | None = None,
         keep_original_array: bool | None = None,
         filesystem: Any = None,
+        storage_options_provider: Any = None,
     ) -> None:
         path = uri_on(filesystem, path)
+        storage_options = with_provider(storage_options, storage_options_provider)
         self._file = _NewFile(WriterArguments(path, schema, data_cache_bytes, version, storage_options, max_page_bytes))
         self._location: Location | None = None
 
@@ -456,7 +462,7 @@ class AsyncFileWriter:
 
     async def _place(self) -> Location:
         if self._location is None:
-            await load_client(self._file.arguments.path)
+            await load_client(self._file.arguments.path, self._file.arguments.storage_options)
             self._location = self._file.arguments.open()
         return self._location
 

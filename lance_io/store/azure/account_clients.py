@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 from contextlib import AsyncExitStack
 from functools import cache, cached_property
@@ -13,13 +12,16 @@ from lance_io.errors import LanceError
 from lance_io.runtime import load_modules
 from lance_io.store.azure.authorization import VERSION, Anonymous, Authorization, Bearer, SharedAccess, SharedKey
 from lance_io.store.azure.blob_errors import Refused, no_credentials
+from lance_io.store.azure.container_options import Credentials, check_encrypted, credentials_given, signature_of
 from lance_io.store.cloud.client_options import KEEPALIVE_S, READ_BUFFER_BYTES, certificates_file, tls_context
 from lance_io.store.cloud.loop_clients import LoopClients
+from lance_io.store.cloud.provided_credentials import ProvidedCredentials
 from lance_io.store.cloud.renewal import Renewal
 from lance_io.store.http.tls import TlsSettings
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Mapping
 
     import aiohttp
 
@@ -84,18 +86,22 @@ class AccountClients(LoopClients):
         self._connections_max = connections_max
         self._fixed = _given(options)
         self.latest: Authorization = self._fixed or Anonymous()
-        self._tokens: Renewal[_Token] = Renewal(self._fetch_token, self._failed)
+        self._tokens: Renewal[_Renewed] = (
+            Renewal(self._fetch_token, self._failed)
+            if options.provided is None
+            else ProvidedCredentials(options.provided, self._read_provided)
+        )
         self._entra: Any = None  # what gets tokens
-        self._lock = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._http: aiohttp.ClientSession | None = None
         self._container: Any = None
+        self._container_by: _Renewed | None = None  # what a provider gave it
 
     # -- authorization ----------------------------------------------------------------------------------------------
 
     def is_known(self) -> bool:
         """See `LoopClients`."""
-        return self._fixed is not None
+        return self._fixed is not None or self._options.provided is not None
 
     def at_hand(self) -> Authorization | None:
         """What authorises requests at this moment; None where it has to be waited for."""
@@ -124,7 +130,14 @@ class AccountClients(LoopClients):
         self._tokens.forget(token)
         return True
 
-    async def _fetch_token(self) -> tuple[_Token, float | None]:
+    def _read_provided(self, options: Mapping[str, str]) -> _Renewed | None:
+        """What a provider gave."""
+        found = credentials_given(options)
+        if found is not None and found.token is not None:
+            check_encrypted(self._options.endpoint or "")
+        return None if found is None else _Renewed(self._options.account, found)
+
+    async def _fetch_token(self) -> tuple[_Renewed, float | None]:
         await load_library()
         try:
             await load_modules("azure.identity.aio")
@@ -133,7 +146,7 @@ class AccountClients(LoopClients):
         if self._entra is None:
             self._entra = await self._stack.enter_async_context(self._open_entra())
         found = await self._entra.get_token(SCOPE)
-        return _Token(found.token), found.expires_on
+        return _Renewed(self._options.account, Credentials(None, None, found.token)), found.expires_on
 
     def _open_entra(self) -> Any:
         """What gets tokens, by the options or where all tools of Azure look."""
@@ -170,29 +183,29 @@ class AccountClients(LoopClients):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not appear in a message: the credentials given, and the last token."""
-        token = self._tokens.latest
-        return self._options.secrets if token is None else (*self._options.secrets, token.text)
+        """What must not appear in a message: the credentials given, and those of this moment."""
+        latest = self._tokens.latest
+        return self._options.secrets if latest is None else (*self._options.secrets, *latest.secrets)
 
     # -- clients ----------------------------------------------------------------------------------------------------
 
     async def container(self) -> Any:
-        """The library's client of the container."""
+        """The library's client of the container. It has nothing to close: the HTTP session below it is that of all."""
+        by = None if self._options.provided is None else await self._tokens.get()
         if self._container is None:
             await load_library()
-            async with self._lock:
-                if self._container is None:
-                    self._container = await self._stack.enter_async_context(self._open_container())
+        if self._container is None or self._container_by is not by:
+            self._container, self._container_by = self._open_container(by), by
         return self._container
 
-    def _open_container(self) -> Any:
+    def _open_container(self, by: _Renewed | None) -> Any:
         from azure.storage.blob.aio import ContainerClient
 
         options = self._options
         return ContainerClient(
             options.endpoint or "",
             options.bucket,
-            credential=self._credential(),
+            credential=self._credential(by),
             api_version=VERSION,
             transport=_our_transport()(session=self.http(), session_owner=False),
             retry_total=0,  # we repeat requests ourselves, and count them
@@ -205,18 +218,23 @@ class AccountClients(LoopClients):
             user_agent=options.user_agent,
         )
 
-    def _credential(self) -> Any:
-        """What authorises us, as the library wants to have it."""
+    def _credential(self, by: _Renewed | None) -> Any:
+        """What authorises us, as the library wants to have it.
+
+        by  what a provider gave
+        """
         from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
         options = self._options
         if options.skip_signature:
             return None
-        if self._fixed is None or isinstance(self._fixed, Bearer):
+        authorization = self._fixed if by is None else by.authorization
+        if authorization is None or isinstance(authorization, Bearer):
             return _Tokens(self)
-        if isinstance(self._fixed, SharedKey):
-            return AzureNamedKeyCredential(options.account, options.account_key or "")
-        return AzureSasCredential(options.sas_token or "")
+        key, sas_token, _ = (options.account_key, options.sas_token, None) if by is None else by.credentials
+        if isinstance(authorization, SharedKey):
+            return AzureNamedKeyCredential(options.account, key or "")
+        return AzureSasCredential(sas_token or "")
 
     def http(self) -> aiohttp.ClientSession:
         """The HTTP session below the library: no cookies, and no repetition of PUTs whose connection broke.
@@ -281,12 +299,18 @@ class AccountClients(LoopClients):
             self._http = None
 
 
-class _Token:
-    """A token of Entra."""
+class _Renewed:
+    """What authorises requests for a while: a token of Entra, or what a provider gave."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.authorization = Bearer(text)
+    def __init__(self, account: str, credentials: Credentials) -> None:
+        self.credentials = credentials
+        self.authorization = _authorization(account, credentials)
+
+    @property
+    def secrets(self) -> list[str]:
+        """What must not appear in a message."""
+        key, sas_token, token = self.credentials
+        return [one for one in (key, signature_of(sas_token), token) if one]
 
 
 class _Tokens:
@@ -304,19 +328,27 @@ class _Tokens:
         clients = self._clients
         if clients._fixed is not None:
             return AccessToken(clients._options.token or "", int(time.time()) + 3600)
-        token = await clients._tokens.get()
-        return AccessToken(token.text, int(clients._tokens.expires_s or time.time() + 3600))
+        found = await clients._tokens.get()
+        return AccessToken(found.credentials.token or "", int(clients._tokens.expires_s or time.time() + 3600))
 
 
 def _given(options: AzureOptions) -> Authorization | None:
     """What authorises requests by the options alone, in the order in which pylance looks at them."""
     if options.skip_signature:
         return Anonymous()
-    if options.token is not None:
-        return Bearer(options.token)
-    if options.account_key is not None:
-        return SharedKey(options.account, options.account_key)
+    if options.provided is not None:
+        return None
     is_entra = options.client_id and options.tenant_id and (options.client_secret or options.federated_token_file)
-    if options.sas_token is not None and not is_entra:
-        return SharedAccess(options.sas_token)
-    return None
+    sas_token = None if is_entra else options.sas_token
+    if options.token is None and options.account_key is None and sas_token is None:
+        return None
+    return _authorization(options.account, Credentials(options.account_key, sas_token, options.token))
+
+
+def _authorization(account: str, credentials: Credentials) -> Authorization:
+    """By the first of what there is."""
+    if credentials.token is not None:
+        return Bearer(credentials.token)
+    if credentials.account_key is not None:
+        return SharedKey(account, credentials.account_key)
+    return SharedAccess(credentials.sas_token or "")

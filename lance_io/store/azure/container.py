@@ -7,6 +7,7 @@ by us and go over connections of our own (`http/`), or through the library (`sdk
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
 from lance_io.store.azure.account_clients import AccountClients, missing_library
 from lance_io.store.azure.blob_errors import Refused, library_error
 from lance_io.store.azure.blob_listing import BlobPage, ask_for_page, quote_etag
-from lance_io.store.azure.container_options import AzureOptions, parse_azure
+from lance_io.store.azure.container_options import AzureOptions, credentials_given, parse_azure
 from lance_io.store.azure.container_site import ContainerSite
 from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.cloud.cloud_store import CloudStore
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
     from lance_io.store.azure.blocks import BlockWriter
     from lance_io.store.counters import Operation, StoreStats
+    from lance_io.store.provided_options import OptionsSource
 
 LIST_PAGE = 5000  # what Azure gives at once
 DELETES_IN_FLIGHT: Final = 32
@@ -38,16 +40,21 @@ COPY_PAUSE_S: Final = 0.5  # between two looks at a copy that goes on
 TAIL_ATTEMPTS_MAX: Final = 4  # to read the end of an object that is replaced meanwhile
 
 
-def open_azure(authority: str, options: Mapping[str, str]) -> AzureStore:
+def open_azure(authority: str, options: Mapping[str, str], source: OptionsSource | None = None) -> AzureStore:
     """The store of a container by storage options (lower-case names) and environment; makes no request.
 
     authority  the part of the URL before the path
+    source     who gives others, which stand before these
     Raises `UsageError` for options that make no sense, `ModuleNotFoundError` if the client library is missing.
     """
     for package in ("httptools", "aiohttp", "azure.storage.blob", "azure.identity"):
         if not _is_there(package):  # it is imported when it is first needed
             raise missing_library(package)
+    given = {} if source is None else source.first(options).options
+    options = {**options, **given}
     parsed = parse_azure(authority, options)
+    if source is not None and not parsed.skip_signature and credentials_given(given) is not None:
+        parsed = replace(parsed, account_key=None, sas_token=None, token=None, provided=source)
     profile = (CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planning(options))
     return AzureStore(parsed, profile=profile.within_descriptors())
 

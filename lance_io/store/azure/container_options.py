@@ -29,7 +29,7 @@ import binascii
 import os
 import re
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from lance_io.errors import UsageError
@@ -92,6 +92,14 @@ def _aliases() -> dict[str, tuple[str, ...]]:
 _ALIASES: Final = _aliases()
 
 
+class Credentials(NamedTuple):
+    """What authorises requests by itself, the first of token, key and signature. Not to be shown."""
+
+    account_key: str | None
+    sas_token: str | None
+    token: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class AzureOptions(ClientOptions):
     """Everything that is fixed about a container before the first request. Secrets do not show in `repr`.
@@ -123,6 +131,8 @@ class AzureOptions(ClientOptions):
         """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
         if self.skip_signature:
             return "anonymous"
+        if self.provided is not None:
+            return self.provided.identity
         if self.client_id is not None or not (self.account_key or self.sas_token or self.token):
             return repr((self.client_id, self.tenant_id, self.object_id, self.msi_resource_id, self.use_azure_cli))
         return fingerprint(self.account_key, self.sas_token, self.token)
@@ -136,9 +146,14 @@ class AzureOptions(ClientOptions):
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must never appear in a message."""
-        signature = re.search(r"sig=([^&]+)", self.sas_token or "")
-        given = (self.account_key, self.token, self.client_secret, signature and signature[1])
+        given = (self.account_key, self.token, self.client_secret, signature_of(self.sas_token))
         return tuple(secret for secret in given if secret)
+
+
+def signature_of(sas_token: str | None) -> str | None:
+    """The part of a shared access signature that is a secret."""
+    found = re.search(r"sig=([^&]+)", sas_token or "")
+    return None if found is None else found[1]
 
 
 def split_authority(authority: str) -> tuple[str, str | None, str | None]:
@@ -181,17 +196,14 @@ def parse_azure(
         )
     if not _ACCOUNT.fullmatch(account):
         raise UsageError(f"storage option account_name: expected letters, digits and '-', found {account!r}")
-    key, sas, token = found.text("account_key"), _sas(found.text("sas_token")), found.text("token")
+    key, sas, token = _credentials(found)
     if is_emulator and key is None and sas is None and token is None:
         key = EMULATOR_KEY
-    _check_texts(key, sas, token)
     endpoint = _endpoint(found, account, address, source if is_emulator else None)
     skip_signature = found.switch("skip_signature", False)
     needs_token = not skip_signature and (token is not None or (key is None and sas is None))
-    if needs_token and endpoint.startswith("http://"):
-        raise UsageError(
-            "tokens of Entra are not sent to an endpoint that is not encrypted; found no other credentials"
-        )
+    if needs_token:
+        check_encrypted(endpoint)
     return AzureOptions(
         bucket=container,
         endpoint=endpoint,
@@ -211,6 +223,26 @@ def parse_azure(
         use_azure_cli=found.switch("use_azure_cli", False),
         fast_get=found.switch("fast_get", True),
     )
+
+
+def check_encrypted(endpoint: str) -> None:
+    """Raise `UsageError` for an endpoint to which tokens of Entra are not sent."""
+    if endpoint.startswith("http://"):
+        raise UsageError(
+            "tokens of Entra are not sent to an endpoint that is not encrypted; found no other credentials"
+        )
+
+
+def credentials_given(options: Mapping[str, str]) -> Credentials | None:
+    """Those among storage options (lower-case names). Raises `UsageError` for what can be none."""
+    found = _credentials(OptionSource(options, {}, _ALIASES, "azure_"))
+    return found if any(found) else None
+
+
+def _credentials(found: OptionSource) -> Credentials:
+    credentials = Credentials(found.text("account_key"), _sas(found.text("sas_token")), found.text("token"))
+    _check_texts(*credentials)
+    return credentials
 
 
 def _endpoint(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
+    from lance_io.store.provided_options import OptionsSource
+
 SLOWEST_BYTES_PER_S: Final = 1_000_000  # a request may take a second longer for every so many bytes
 STALL_S: Final = 10.0  # silence on a socket that counts as a broken connection
 KEEPALIVE_S: Final = 15.0  # idle connections are dropped before a store drops them (S3: 20 s)
@@ -52,7 +54,8 @@ def fingerprint(*secrets: str | None) -> str:
 class ClientOptions:
     """What is fixed about a bucket, whatever the store, before the first request. Secrets do not show in `repr`.
 
-    bucket  or container
+    bucket    or container
+    provided  who gives credentials, in place of those that options and environment have
     """
 
     bucket: str
@@ -67,6 +70,7 @@ class ClientOptions:
     request_timeout_s: float = 30.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     download_retries: int | None = None  # answers that may break off before a read fails; None: as many as attempts
+    provided: OptionsSource | None = None
 
     @property
     def access(self) -> str:

@@ -55,9 +55,12 @@ class Renewal(Generic[T]):
 
     Its renewal is one task, whoever asks, and its error is told when what is there has expired, too.
 
-    fetch   gives a new one, and when that expires, in seconds since 1970; None: never
-    failed  makes an error of ours of what `fetch` raised
+    fetch    gives a new one, and when that expires, in seconds since 1970; None: never
+    failed   makes an error of ours of what `fetch` raised
+    ahead_s  how long before its end it is renewed
     """
+
+    ahead_s = AHEAD_S
 
     def __init__(
         self, fetch: Callable[[], Awaitable[tuple[T, float | None]]], failed: Callable[[Exception], LanceError]
@@ -109,7 +112,7 @@ class Renewal(Generic[T]):
         return float("inf") if self._found[1] is None else self._found[1] - time.time()
 
     def _renew_ahead(self) -> None:
-        if self._rest_s() < AHEAD_S and asyncio.get_running_loop().time() >= self._not_before_s:
+        if self._rest_s() < self.ahead_s and asyncio.get_running_loop().time() >= self._not_before_s:
             self._renewing.begin()
 
     async def _renew(self) -> Exception | None:

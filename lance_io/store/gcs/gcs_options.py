@@ -79,6 +79,8 @@ class GcsOptions(ClientOptions):
         """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
         if self.skip_signature:
             return "anonymous"
+        if self.provided is not None:
+            return self.provided.identity
         if self.service_account is not None or self.token is not None:
             return fingerprint(self.service_account, self.token)
         return f"file {self.credentials or os.environ.get('GOOGLE_APPLICATION_CREDENTIALS')}"
@@ -102,9 +104,6 @@ def parse_gcs(bucket: str, options: Mapping[str, str], environment: Mapping[str,
     endpoint = found.text("google_base_url") or known.get("gcs_base_url")
     if endpoint:
         endpoint = "{}://{}{}".format(*check_endpoint("google_base_url", endpoint, found))
-    token = found.text("google_storage_token")
-    if token is not None and not is_header_text(token):
-        raise UsageError("storage option google_storage_token: expected printable ASCII")
     return GcsOptions(
         bucket=bucket,
         endpoint=endpoint or None,
@@ -112,9 +111,21 @@ def parse_gcs(bucket: str, options: Mapping[str, str], environment: Mapping[str,
         **parse_client(found),
         service_account=key,
         credentials=found.text("google_application_credentials"),
-        token=token,
+        token=_token(found),
         transport="http" if found.switch("fast_get", True) else "gcsfs",
     )
+
+
+def _token(found: OptionSource) -> str | None:
+    token = found.text("google_storage_token")
+    if token is not None and not is_header_text(token):
+        raise UsageError("storage option google_storage_token: expected printable ASCII")
+    return token
+
+
+def token_given(options: Mapping[str, str]) -> str | None:
+    """The one among storage options (lower-case names). Raises `UsageError` for what can be none."""
+    return _token(OptionSource(options, {}, _ALIASES, "google_"))
 
 
 def _read(name: str, path: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S, STALL_S
-from lance_io.store.gcs.refusals import refusal
+from lance_io.store.gcs.refusals import answer_error
 from lance_io.store.http.exchange import Origin, Patience
 from lance_io.store.http.sigv4 import wire_query
 
@@ -102,7 +102,7 @@ class GcsSite:
         """See `Site`; with a token that the store takes no more, another one is tried."""
         if exchange.status == 401 and self._state.tokens.may_renew(self._token):
             return True
-        raise refusal(
+        raise answer_error(
             exchange.status,
             exchange.headers,
             exchange.body,

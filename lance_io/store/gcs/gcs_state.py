@@ -30,7 +30,8 @@ class GcsState(LoopClients):
     def is_known(self) -> bool:
         """See `LoopClients`."""
         options = self._options
-        return options.skip_signature or options.token is not None or options.service_account is not None
+        given = (options.token, options.service_account, options.provided)
+        return options.skip_signature or any(one is not None for one in given)
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ conditional, and unlike Google's own it stays the same when only metadata change
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -17,7 +18,7 @@ from lance_io.store.api import ALL, CLOUD, Capabilities, ObjectMeta
 from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
-from lance_io.store.gcs.gcs_options import GcsOptions, parse_gcs
+from lance_io.store.gcs.gcs_options import GcsOptions, parse_gcs, token_given
 from lance_io.store.gcs.gcs_site import GcsSite
 from lance_io.store.gcs.gcs_state import GcsState
 from lance_io.store.gcs.json_client import OBJECT, OBJECTS, Answer, Request, missing_library
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
     from lance_io.store.counters import Operation, StoreStats
     from lance_io.store.gcs.resumable import ResumableWriter
+    from lance_io.store.provided_options import OptionsSource
 
 T = TypeVar("T")
 
@@ -48,16 +50,21 @@ LIST_PAGE: Final = 1000  # what Google gives at once
 DELETES_AT_ONCE: Final = 64
 
 
-def open_gcs(bucket: str, options: Mapping[str, str]) -> GcsStore:
+def open_gcs(bucket: str, options: Mapping[str, str], source: OptionsSource | None = None) -> GcsStore:
     """The store of a bucket by storage options (lower-case names) and environment; makes no request.
 
+    source  who gives others, which stand before these
     Raises `UsageError` for options that make no sense, `ModuleNotFoundError` if the client library is missing.
     """
     for package in ("httptools", "aiohttp", "gcsfs"):
         if find_spec(package) is None:  # it is imported when it is first needed
             raise missing_library(package)
-    profile = CLOUD.with_options(planning(options))
-    return GcsStore(parse_gcs(bucket, options), profile=profile.within_descriptors())
+    given = {} if source is None else source.first(options).options
+    options = {**options, **given}
+    parsed = parse_gcs(bucket, options)
+    if source is not None and not parsed.skip_signature and token_given(given) is not None:
+        parsed = replace(parsed, service_account=None, credentials=None, token=None, provided=source)
+    return GcsStore(parsed, profile=CLOUD.with_options(planning(options)).within_descriptors())
 
 
 class GcsDownload(Download):

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.runtime import in_thread, load_modules
 from lance_io.store.cloud.client_options import is_header_text
+from lance_io.store.cloud.provided_credentials import ProvidedCredentials
+from lance_io.store.cloud.refused_answers import scrub
 from lance_io.store.cloud.renewal import AGAIN_S, Renewal
 from lance_io.store.failures import Transient
-from lance_io.store.gcs.refusals import scrub
+from lance_io.store.gcs.gcs_options import token_given
 
 if TYPE_CHECKING:
     from lance_io.store.gcs.gcs_options import GcsOptions
@@ -28,7 +30,11 @@ class Tokens:
     def __init__(self, options: GcsOptions) -> None:
         self._options = options
         self._credentials: Any = None  # google-auth's
-        self._renewal: Renewal[str] = Renewal(self._fetch, self._failure)
+        self._renewal: Renewal[str] = (
+            Renewal(self._fetch, self._failure)
+            if options.provided is None
+            else ProvidedCredentials(options.provided, token_given)
+        )
         self._refused: str | None = None
         self._not_before_s = float("-inf")  # is another one renewed because it is refused
 

@@ -22,8 +22,9 @@ from lance_io.store.cloud.client_options import (
     certificates_file,
     tls_context,
 )
+from lance_io.store.cloud.refused_answers import scrub
 from lance_io.store.failures import StoreFailure, Transient, Unsent
-from lance_io.store.gcs.refusals import refusal, scrub
+from lance_io.store.gcs.refusals import answer_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -165,7 +166,7 @@ class JsonClient:
                 return answer
             if is_last or answer.status != 401 or not tokens.may_renew(token):
                 break
-        raise refusal(*answer, key=key, operation=operation, secrets=self._state.secrets)
+        raise answer_error(*answer, key=key, operation=operation, secrets=self._state.secrets)
 
     async def _send(self, operation: str, key: str, request: Request, token: str | None) -> Answer:
         import aiohttp

@@ -19,7 +19,7 @@ from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
 from lance_io.store.costs import MINIO_GETS, tells_costs
 from lance_io.store.failures import Transient, name_bucket
-from lance_io.store.s3.bucket_options import S3Options, parse_s3
+from lance_io.store.s3.bucket_options import S3Options, keys_given, parse_s3
 from lance_io.store.s3.error_codes import client_error, coded_error
 from lance_io.store.s3.listing import PLAIN_NAMES, list_page
 from lance_io.store.s3.loop_state import LoopState, load_library, missing_library
@@ -32,21 +32,27 @@ if TYPE_CHECKING:
 
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
     from lance_io.store.counters import Operation, StoreStats
+    from lance_io.store.provided_options import OptionsSource
     from lance_io.store.s3.multipart import S3PartWriter
 
 LIST_METHOD = "list_objects_v2"
 LIST_PAGE = 1000  # what S3 gives and deletes at once
 
 
-def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
+def open_s3(bucket: str, options: Mapping[str, str], source: OptionsSource | None = None) -> S3Store:
     """The store of a bucket by storage options (lower-case names) and environment; makes no request.
 
+    source  who gives others, which stand before these
     Raises `UsageError` for options that make no sense, `ModuleNotFoundError` if the client library is missing.
     """
     for package in ("httptools", "aiohttp", "aiobotocore"):
         if find_spec(package) is None:  # it is imported when it is first needed
             raise missing_library(package)
+    given = {} if source is None else source.first(options).options
+    options = {**options, **given}
     parsed = parse_s3(bucket, options)
+    if source is not None and not parsed.skip_signature and keys_given(given) is not None:
+        parsed = replace(parsed, access_key=None, secret_key=None, token=None, profile=None, provided=source)
     planned = planning(options)
     profile = (S3_EXPRESS if parsed.express else CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planned)
     if not parsed.is_amazon and not tells_costs(planned):  # reads are planned as from S3, and cost nothing

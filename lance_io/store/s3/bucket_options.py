@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from lance_io.errors import UsageError
@@ -58,6 +58,15 @@ _CREDENTIAL_SOURCES: Final = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
+
+
+class Keys(NamedTuple):
+    """What requests are signed with, by aiobotocore's names. Not to be shown."""
+
+    access_key: str
+    secret_key: str
+    token: str | None
+    account_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +123,13 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
     found = OptionSource(options, source, _ALIASES, "aws_", _FROM_CHAIN)
     endpoint = _endpoint(found, bucket)
     express = found.switch("aws_s3_express", bucket.endswith("--x-s3"))
-    access_key, secret_key = found.text("aws_access_key_id"), found.text("aws_secret_access_key")
-    if (access_key is None) != (secret_key is None):
-        raise UsageError("storage options: aws_access_key_id and aws_secret_access_key go together, found only one")
+    keys = _keys(found)
     payer = found.text("aws_request_payer")
     return S3Options(
         bucket=bucket,
         region=found.text("aws_region"),
-        access_key=access_key,
-        secret_key=secret_key,
+        access_key=None if keys is None else keys.access_key,
+        secret_key=None if keys is None else keys.secret_key,
         token=found.text("aws_session_token"),
         profile=found.text("aws_profile"),
         endpoint=endpoint,
@@ -135,6 +142,20 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         put_arguments=_put_arguments(found),
         checksums=found.text("aws_request_checksum_calculation") or ("when_required" if endpoint else None),
     )
+
+
+def _keys(found: OptionSource) -> Keys | None:
+    access_key, secret_key = found.text("aws_access_key_id"), found.text("aws_secret_access_key")
+    if (access_key is None) != (secret_key is None):
+        raise UsageError("storage options: aws_access_key_id and aws_secret_access_key go together, found only one")
+    if access_key is None or secret_key is None:
+        return None
+    return Keys(access_key, secret_key, found.text("aws_session_token"))
+
+
+def keys_given(options: Mapping[str, str]) -> Keys | None:
+    """Those among storage options (lower-case names). Raises `UsageError` for half a set."""
+    return _keys(OptionSource(options, {}, _ALIASES, "aws_"))
 
 
 def _endpoint(found: OptionSource, bucket: str) -> str | None:
@@ -159,6 +180,8 @@ def keys_at_hand(options: S3Options, environment: Mapping[str, str]) -> tuple[st
 
     None: a profile, a service or nobody has them, or they will expire, and aiobotocore has to look.
     """
+    if options.provided is not None:
+        return None
     if options.access_key is not None and options.secret_key is not None:
         return options.access_key, options.secret_key, options.token
     key, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
@@ -174,6 +197,8 @@ def access_of(options: S3Options, environment: Mapping[str, str]) -> str:
     """
     if options.skip_signature:
         return "anonymous"
+    if options.provided is not None:
+        return options.provided.identity
     keys = keys_at_hand(options, environment)
     if keys is not None:
         return f"key {keys[0]}"

@@ -13,12 +13,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from lance_io.store.cloud.provided_credentials import ProvidedCredentials
 from lance_io.store.cloud.renewal import AGAIN_FAILED_S, AGAIN_S, MARGIN_S, Once
+from lance_io.store.s3.bucket_options import keys_given
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lance_io.errors import LanceError
+    from lance_io.store.provided_options import OptionsSource
+    from lance_io.store.s3.bucket_options import Keys
 
 
 class Renewed:
@@ -76,6 +80,40 @@ class Renewed:
     async def close(self) -> None:
         """End what is under way."""
         await self._renewal.close()
+
+
+class ProvidedKeys:
+    """Keys that a provider of storage options gives, as a session of aiobotocore's has them: in place of what finds
+    credentials there, and of the credentials.
+    """
+
+    method = "storage_options_provider"
+
+    def __init__(self, source: OptionsSource) -> None:
+        self._keys = ProvidedCredentials(source, keys_given)
+
+    async def load_credentials(self) -> ProvidedKeys:
+        """See `aiobotocore.credentials.AioCredentialResolver`."""
+        return self
+
+    async def get_frozen_credentials(self) -> Keys:
+        """Those of this moment. Raises our errors."""
+        return await self._keys.get()
+
+    def at_hand(self) -> Keys | None:
+        """The same without waiting, or None where they have to be waited for; begins their renewal when it is time."""
+        return self._keys.at_hand()
+
+    async def get_account_id(self) -> None:
+        """Nobody knows it."""
+
+    def get_deferred_property(self, name: str) -> Callable[[], None]:
+        """Nor anything else that endpoints might depend on."""
+        return lambda: None
+
+    async def close(self) -> None:
+        """End what is under way; whoever asks later begins it anew."""
+        await self._keys.close()
 
 
 class Chain:

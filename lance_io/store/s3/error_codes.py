@@ -7,30 +7,26 @@ since some services answer a 400 or 200 with `SlowDown`.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound
-from lance_io.store.failures import (
-    ConflictRetry,
-    InvalidRange,
-    PreconditionFailed,
-    StoreFailure,
-    Throttled,
-    Transient,
-    Unsent,
-)
+from lance_io.errors import AccessDenied, LanceError
+from lance_io.store.cloud.refused_answers import Dialect, refusal, scrub
+from lance_io.store.failures import StoreFailure, Transient, Unsent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 ERROR_BODY_BYTES_MAX = 1 << 16
-_THROTTLED = frozenset(
-    {"SlowDown", "SlowDownRead", "SlowDownWrite", "RequestLimitExceeded", "Throttling", "ThrottlingException",
-     "TooManyRequests", "TooManyRequestsException", "ServerBusy", "ServiceUnavailable"}
+_DIALECT: Final = Dialect(
+    throttled=frozenset(
+        {"SlowDown", "SlowDownRead", "SlowDownWrite", "RequestLimitExceeded", "Throttling", "ThrottlingException",
+         "TooManyRequests", "TooManyRequestsException", "ServerBusy", "ServiceUnavailable"}
+    ),
+    conflicts=frozenset({"ConditionalRequestConflict", "OperationAborted"}),
+    transient=frozenset({"InternalError", "RequestTimeout", "OperationAborted", "XMinioServerNotInitialized"}),
+    missing=frozenset({"NoSuchKey", "NoSuchBucket", "NotFound", "NoSuchUpload"}),
+    expired=frozenset({"ExpiredToken", "TokenRefreshRequired"}),
 )  # fmt: skip
-_TRANSIENT = frozenset({"InternalError", "RequestTimeout", "OperationAborted", "XMinioServerNotInitialized"})
-_MISSING = frozenset({"NoSuchKey", "NoSuchBucket", "NotFound", "NoSuchUpload"})
-_EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired"})
 _ELEMENT = re.compile(r"<(Code|Message)>([^<]{0,2000})</\1>")
 
 
@@ -67,31 +63,11 @@ def coded_error(
     secrets: Iterable[str] = (),
 ) -> LanceError:
     """The error for a status and S3's own code."""
-    text = _text(status, code, message, secrets)
-    known: dict[str, Any] = {"path": key, "operation": operation, "status": status}
-    if status in (429, 503) or code in _THROTTLED:
-        throttled = Throttled(f"the store asks for fewer requests: {text}", **known)
-        throttled.retry_after_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
-        return throttled
-    if status == 409 and code in ("ConditionalRequestConflict", "OperationAborted"):
-        return ConflictRetry(f"another conditional write was under way: {text}", **known, retryable=True)
-    if status == 501 or code == "NotImplemented":
-        return StoreFailure(f"the store does not know this kind of request: {text}", **known)
-    if status >= 500 or status == 408 or code in _TRANSIENT:
-        return Transient(f"the store failed: {text}", **known)
-    if code in _MISSING or status == 404:
-        return NotFound(f"there is no such object: {text}", path=key)
-    if status == 412 or code == "PreconditionFailed":
-        if operation == "put_create":
-            return AlreadyExists("an object of this key is there already", path=key)
-        return PreconditionFailed(f"the object has changed: {text}", **known)
-    if status == 416:
-        return InvalidRange(f"the range lies behind the end of the object: {text}", path=key)
-    if code in _EXPIRED:
-        return AccessDenied(f"the credentials have expired: {text}", path=key)
-    if status in (401, 403):
-        return AccessDenied(f"the store refused the credentials, or they do not allow this: {text}", path=key)
-    return StoreFailure(f"unexpected answer: {text}", **known)
+    if code == "PreconditionFailed":  # some say it with 200, in a document
+        status = 412
+    return refusal(
+        _DIALECT, status, code, message, key=key, operation=operation, retry_after=retry_after, secrets=secrets
+    )
 
 
 def client_error(error: Exception, *, key: str, operation: str, secrets: Iterable[str] = ()) -> LanceError:
@@ -123,14 +99,14 @@ def _raised_error(error: Exception, key: str, operation: str, secrets: Iterable[
     if isinstance(error, (botocore.NoCredentialsError, botocore.PartialCredentialsError)):
         return no_credentials(key)
     if isinstance(error, (botocore.CredentialRetrievalError, botocore.ProfileNotFound, botocore.TokenRetrievalError)):
-        return AccessDenied(_scrub(f"no credentials: {error}", secrets), path=key)
+        return AccessDenied(scrub(f"no credentials: {error}", secrets), path=key)
     if isinstance(error, botocore.SSLError):  # a certificate that is not trusted stays so
-        return StoreFailure(_scrub(f"cannot connect ({name}: {error})", secrets), path=key, operation=operation)
+        return StoreFailure(scrub(f"cannot connect ({name}: {error})", secrets), path=key, operation=operation)
     if _is_unsent(error):
-        return Unsent(_scrub(f"no connection ({name}: {error})", secrets), path=key, operation=operation)
+        return Unsent(scrub(f"no connection ({name}: {error})", secrets), path=key, operation=operation)
     if isinstance(error, (botocore.HTTPClientError, botocore.ConnectionError, botocore.IncompleteReadError)):
-        return Transient(_scrub(f"no answer ({name}: {error})", secrets), path=key, operation=operation)
-    return StoreFailure(_scrub(f"the request failed ({name}: {error})", secrets), path=key, operation=operation)
+        return Transient(scrub(f"no answer ({name}: {error})", secrets), path=key, operation=operation)
+    return StoreFailure(scrub(f"the request failed ({name}: {error})", secrets), path=key, operation=operation)
 
 
 def credentials_error(error: Exception, *, secrets: Iterable[str] = ()) -> LanceError:
@@ -141,7 +117,7 @@ def credentials_error(error: Exception, *, secrets: Iterable[str] = ()) -> Lance
         found = client_error(error, key="", operation="get", secrets=secrets)
         found.path = None  # for whoever asks to say
         return found
-    return AccessDenied(_scrub(f"no credentials ({type(error).__name__}: {error})", secrets))
+    return AccessDenied(scrub(f"no credentials ({type(error).__name__}: {error})", secrets))
 
 
 def _is_unsent(error: Exception) -> bool:
@@ -162,14 +138,3 @@ def no_credentials(key: str | None = None) -> AccessDenied:
         "set aws_skip_signature to 'true' for a public bucket",
         path=key,
     )
-
-
-def _text(status: int, code: str, message: str, secrets: Iterable[str]) -> str:
-    text = f"HTTP {status}" if not code or code == str(status) else f"HTTP {status} {code}"
-    return _scrub(f"{text}: {message}" if message else text, secrets)
-
-
-def _scrub(text: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text

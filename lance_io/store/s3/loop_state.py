@@ -22,7 +22,7 @@ from lance_io.store.cloud.loop_clients import LoopClients
 from lance_io.store.http.sigv4 import Signer
 from lance_io.store.http.tls import TlsSettings
 from lance_io.store.s3.bucket_options import has_profiles, keys_at_hand
-from lance_io.store.s3.credentials import Chain
+from lance_io.store.s3.credentials import Chain, ProvidedKeys
 from lance_io.store.s3.error_codes import credentials_error, no_credentials
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def missing_library(name: str) -> ModuleNotFoundError:
     return ModuleNotFoundError(f"s3:// needs the package {name}: pip install 'lance_io[s3]'", name=name)
 
 
-def make_session(options: S3Options) -> tuple[Any, Chain | None]:
+def make_session(options: S3Options) -> tuple[Any, Chain | ProvidedKeys | None]:
     """A session of aiobotocore's, and what finds credentials for it, unless they were given; makes no request.
 
     Raises our errors.
@@ -102,8 +102,12 @@ def make_session(options: S3Options) -> tuple[Any, Chain | None]:
 
     failed = partial(credentials_error, secrets=options.secrets)
     try:
-        session, chain = AioSession(profile=options.profile), None
-        if options.access_key is not None:
+        session = AioSession(profile=options.profile)
+        chain: Chain | ProvidedKeys | None = None
+        if options.provided is not None:
+            chain = ProvidedKeys(options.provided)
+            session.register_component("credential_provider", chain)
+        elif options.access_key is not None:
             session.set_credentials(options.access_key, options.secret_key, options.token)
         else:
             resolver = session.get_component("credential_provider")
@@ -139,7 +143,7 @@ class LoopState(LoopClients):
         self._lock = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._session: Any = None  # aiobotocore's session: configuration and credentials
-        self._chain: Chain | None = None  # what finds credentials for it, unless they were given
+        self._chain: Chain | ProvidedKeys | None = None  # what finds credentials for it, unless they were given
         self._client: Any = None
         self._http: aiohttp.ClientSession | None = None
         self._signer: tuple[tuple[str, str, str | None, str], Signer] | None = None
@@ -341,7 +345,8 @@ class LoopState(LoopClients):
 
     def is_known(self) -> bool:
         """See `LoopClients`."""
-        return self._options.skip_signature or self._keys is not None
+        options = self._options
+        return options.skip_signature or options.provided is not None or self._keys is not None
 
     async def close(self) -> None:
         """See `LoopClients`."""

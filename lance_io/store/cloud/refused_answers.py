@@ -1,0 +1,98 @@
+"""From what a store answers to our errors: what S3, Google and Azure have in common.
+
+HTTP status and the store's own code decide. A dialect says which codes mean what.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound
+from lance_io.records import dataclass
+from lance_io.store.failures import (
+    ConflictRetry,
+    InvalidRange,
+    PreconditionFailed,
+    StoreFailure,
+    Throttled,
+    Transient,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Codes of a store, and statuses, that say more than their status does for all stores.
+
+    throttled  fewer requests are asked for
+    conflicts  with status 409: another write is under way, and it may be tried again
+    transient  the store failed, and may not the next time
+    missing    there is no such object
+    exists     to a creation: there is one already
+    expired    the credentials were right, once
+    gone       statuses that mean the same as 404
+    """
+
+    throttled: frozenset[str] = _NONE
+    conflicts: frozenset[str] = _NONE
+    transient: frozenset[str] = _NONE
+    missing: frozenset[str] = _NONE
+    exists: frozenset[str] = _NONE
+    expired: frozenset[str] = _NONE
+    gone: frozenset[int] = frozenset({404})
+
+
+def refusal(
+    dialect: Dialect,
+    status: int,
+    code: str,
+    message: str,
+    *,
+    key: str,
+    operation: str,
+    retry_after: str | None = None,
+    secrets: Iterable[str] = (),
+) -> LanceError:
+    """The error for an answer that is no success.
+
+    code, message  as the store has them, may be empty
+    retry_after    the header
+    """
+    shown = f"HTTP {status}" if not code or code == str(status) else f"HTTP {status} {code}"
+    text = scrub(f"{shown}: {message}" if message else shown, secrets)
+    known: dict[str, Any] = {"path": key, "operation": operation, "status": status}
+    if status in (429, 503) or code in dialect.throttled:
+        throttled = Throttled(f"the store asks for fewer requests: {text}", **known)
+        throttled.retry_after_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
+        return throttled
+    if operation == "put_create" and (status == 412 or code in dialect.exists):
+        return AlreadyExists("an object of this key is there already", path=key)
+    if status == 409 and code in dialect.conflicts:
+        return ConflictRetry(f"another write was under way: {text}", **known, retryable=True)
+    if status == 501 or code == "NotImplemented":
+        return StoreFailure(f"the store does not know this kind of request: {text}", **known)
+    if status >= 500 or status == 408 or code in dialect.transient:
+        return Transient(f"the store failed: {text}", **known)
+    if status in dialect.gone or code in dialect.missing:
+        return NotFound(f"there is no such object: {text}", path=key)
+    if status == 412:
+        return PreconditionFailed(f"the object has changed: {text}", **known)
+    if status == 416:
+        return InvalidRange(f"the range lies behind the end of the object: {text}", path=key)
+    if code in dialect.expired:
+        return AccessDenied(f"the credentials have expired: {text}", path=key)
+    if status in (401, 403):
+        return AccessDenied(f"the store refused the credentials, or they do not allow this: {text}", path=key)
+    return StoreFailure(f"unexpected answer: {text}", **known)
+
+
+def scrub(text: str, secrets: Iterable[str]) -> str:
+    """The text without what must not be shown."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "***")
+    return text

@@ -1,0 +1,203 @@
+"""Storage options that somebody gives anew before they expire, such as the temporary keys of a service of one's own.
+
+A provider has a method `fetch_storage_options()` that gives storage options, among them
+
+    expires_at_millis      until when they hold, in milliseconds since 1970; without it: for ever
+    refresh_offset_millis  how long before that new ones are asked for (60,000)
+
+as those of pylance and of namespaces do. It is asked in a thread, by one caller at a time for the whole process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
+
+from lance_io.errors import AccessDenied, LanceError
+from lance_io.records import dataclass
+from lance_io.store.forking import survive_fork
+from lance_io.store.storage_options import ProvidedOptions, normalize, options_of, whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+T = TypeVar("T")
+
+EXPIRES_AT: Final = "expires_at_millis"
+REFRESH_OFFSET: Final = "refresh_offset_millis"
+OFFSET_MS: Final = 60_000
+MESSAGE_MAX: Final = 500  # characters of a provider's own message that an error shows
+
+
+@runtime_checkable
+class StorageOptionsProvider(Protocol):
+    """Gives storage options. May also have `provider_id()`: providers of the same one stand for each other."""
+
+    def fetch_storage_options(self) -> Mapping[str, str]:
+        """Options of this moment; may block. See the module's description for when it is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """Options as a provider gave them, with lower-case names.
+
+    expires_s  when they expire, in seconds since 1970; None: never
+    ahead_s    how long before that others are asked for
+    """
+
+    options: Mapping[str, str]
+    expires_s: float | None
+    ahead_s: float
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Provided:
+        """From normalized options. Raises `UsageError` for times that are no whole numbers."""
+        expires = options.get(EXPIRES_AT)
+        return cls(
+            options={name: text for name, text in options.items() if name not in (EXPIRES_AT, REFRESH_OFFSET)},
+            expires_s=None if expires is None else whole_number(EXPIRES_AT, expires) / 1000,
+            ahead_s=whole_number(REFRESH_OFFSET, options.get(REFRESH_OFFSET, str(OFFSET_MS))) / 1000,
+        )
+
+    def holds(self, seconds: float) -> bool:
+        """Whether they hold for so long."""
+        return self.expires_s is None or self.expires_s - time.time() > seconds
+
+
+class OptionsSource:
+    """What a provider gave last, for all stores of this process."""
+
+    def __init__(self, provider: StorageOptionsProvider) -> None:
+        self.provider = provider
+        self._latest: Provided | None = None
+        self._lock = threading.Lock()
+        survive_fork(self)
+
+    def start_over(self) -> None:
+        """In a forked child: the thread that asked may not be here."""
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"OptionsSource({type(self.provider).__name__})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return source_for, (self.provider,)  # without what it gave
+
+    @property
+    def identity(self) -> str:
+        """What tells its credentials from others in any process: the provider's own word, else nothing that lasts."""
+        named = getattr(self.provider, "provider_id", None)
+        return f"provider {named()}" if callable(named) else f"provider {id(self)} of one process"
+
+    @property
+    def latest(self) -> Provided | None:
+        """What was given last, expired or not."""
+        return self._latest
+
+    def first(self, given: Mapping[str, str]) -> Provided:
+        """What was given last, expired or not; the first time, asks for it.
+
+        given  options beside the provider; where they say until when they hold, they are what it gave first
+        Raises our errors.
+        """
+        if self._latest is not None:
+            return self._latest
+        with self._lock:
+            if self._latest is None:
+                known = Provided.of(given) if EXPIRES_AT in given else None
+                self._latest = known if known is not None and known.holds(known.ahead_s) else self._ask()
+            return self._latest
+
+    def newer(self, known: Provided | None, margin_s: float) -> Provided:
+        """Others than those that somebody knows: those that were given since, if they hold for so long, else new ones.
+
+        Raises our errors.
+        """
+        with self._lock:
+            if self._latest is None or self._latest is known or not self._latest.holds(margin_s):
+                self._latest = self._ask()
+            return self._latest
+
+    def _ask(self) -> Provided:
+        name = type(self.provider).__name__
+        try:
+            found: Any = self.provider.fetch_storage_options()
+        except LanceError:
+            raise
+        except Exception as error:  # of anybody's code; what it raises may hold what it was told in confidence
+            text = self._redact(f"{type(error).__name__}: {error}")[:MESSAGE_MAX]
+            raise AccessDenied(f"the storage_options_provider {name} gave no storage options ({text})") from None
+        if not found:
+            raise AccessDenied(f"the storage_options_provider {name} gave no storage options")
+        try:
+            return Provided.of(normalize(found))
+        except TypeError as error:
+            raise AccessDenied(f"the storage_options_provider {name}: {error}") from None
+
+    def _redact(self, text: str) -> str:
+        """A message without the values of what was given last, and without the parts of signatures."""
+        values = () if self._latest is None else tuple(self._latest.options.values())
+        for known in [*values, *(part for value in values for part in re.split("[&=]", value))]:
+            if len(known) >= 8:  # what is shorter is no credential, and may be part of any word
+                text = text.replace(known, "***")
+        return text
+
+
+_sources: weakref.WeakValueDictionary[object, OptionsSource] = weakref.WeakValueDictionary()
+_sources_lock = threading.Lock()
+
+
+def _start_over() -> None:
+    """In a forked child."""
+    global _sources_lock
+    _sources_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_start_over)
+
+
+def source_for(provider: StorageOptionsProvider) -> OptionsSource:
+    """What all stores share whose options come from this provider, or one of the same `provider_id()`."""
+    named = getattr(provider, "provider_id", None)
+    key: object = str(named()) if callable(named) else id(provider)
+    with _sources_lock:
+        source = _sources.get(key)
+        if source is None:
+            source = _sources[key] = OptionsSource(provider)
+    return source
+
+
+def with_provider(options: Mapping[str, T] | None, provider: Any) -> Mapping[str, T] | None:
+    """Storage options and who gives others; as they are where there is no provider.
+
+    Raises `TypeError` for what cannot be asked for options.
+    """
+    if provider is None:
+        return options
+    if not isinstance(provider, StorageOptionsProvider):
+        raise TypeError(
+            "storage_options_provider: expected an object with a method fetch_storage_options(), "
+            f"found one of type {type(provider).__name__}"
+        )
+    return ProvidedOptions(options_of(options), source_for(provider))
+
+
+def gather_provider(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of a call, with `storage_options_provider` in `storage_options`. Errors as of `with_provider`."""
+    found = dict(keywords)
+    provider = found.pop("storage_options_provider", None)
+    if provider is not None:
+        found["storage_options"] = with_provider(found.get("storage_options"), provider)
+    return found
+
+
+def source_of(options: Mapping[str, Any] | None) -> OptionsSource | None:
+    """Who gives others of these storage options, or None."""
+    if not isinstance(options, ProvidedOptions):
+        return None
+    source: OptionsSource = options.source
+    return source

@@ -1,0 +1,155 @@
+"""Run the conformance suite and the fault table on all stores, and write `docs/conformance.md` from what came of it.
+
+    python scripts/conformance.py     some minutes; servers are started as for the tests
+
+Nothing on the page is written by hand. Whenever the suite runs, each test compares its outcome with the page
+(`tests/store/test_conformance.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import pytest
+
+from lance_io.testing.conformance import StoreConformance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PAGE: Final = ROOT / "docs" / "conformance.md"
+SUITE: Final = "tests/store/test_conformance.py"
+FAULT_TABLES: Final = (
+    "tests/s3/test_faults.py::test_every_fault",
+    "tests/gcs/test_gcs_fault_table.py",
+    "tests/azure/test_azure_fault_table.py",
+)
+INTRODUCTION: Final = """\
+# What every store does
+
+All stores pass one suite (`store/test_conformance.py`, `lance_io.testing.conformance`), each with a back door that
+does not go through the store. This page is written by `scripts/conformance.py` from a run of it, and every test
+compares its outcome with the page. [storage.md](storage.md) says what follows where a store does not make a promise.
+
++ as asked, (+) the store does not promise a part of it, - it does not promise it
+"""
+FAULTS: Final = """\
+## Faults
+
+Each of {faults} kinds of faults (connections refused, reset, cut and silent at any place, wrong ranges and sizes,
+refusals) meets each operation on a table, at all of its requests and at one of them only. A read recovers or raises an
+error of ours; a write is there as a whole or not at all, and once (`s3/test_faults.py`). Faults injected:
+"""
+
+
+class Outcomes:
+    """A plugin of pytest's that keeps what tests told."""
+
+    def __init__(self) -> None:
+        self.cells: dict[tuple[str, str], str] = {}  # by store and behaviour
+        self.trials: dict[tuple[str, str], int] = {}  # by scheme and operation
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """See pytest."""
+        if report.when != "call":
+            return
+        names = report.nodeid.split("::")
+        for name, told in report.user_properties:
+            if name == "fault_trials":
+                scheme, number = str(told).split()
+                self.trials[scheme, names[-1].partition("[")[2].removesuffix("]")] = int(number)
+        if names[0] == SUITE and len(names) == 3:  # not what the page itself is asked
+            cell = cell_of([name for name, _ in report.user_properties]) if report.passed else "failed"
+            place = names[1], names[2].partition("[")[0]
+            self.cells[place] = worst(cell, self.cells.get(place, "+"))
+
+
+def cell_of(noted: Iterable[str]) -> str:
+    """What a test that passed says of its store, by the properties that it noted."""
+    names = set(noted)
+    return "-" if "not promised" in names else "(+)" if "promised in part" in names else "+"
+
+
+def worst(*cells: str) -> str:
+    """Of the cases of one test."""
+    return max(cells, key=("+", "(+)", "-", "failed").index)
+
+
+def behaviours() -> list[str]:
+    """The tests of the suite, in its order."""
+    return [name for name in vars(StoreConformance) if name.startswith("test_")]
+
+
+def title_of(name: str) -> str:
+    """A test's name as text."""
+    return name.removeprefix("test_").replace("_", " ")
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> str:
+    """As Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def made_page(outcomes: Outcomes, titles: dict[str, str], num_faults: int) -> str:
+    """The page.
+
+    titles  of the stores, by the classes of their tests
+    """
+    rows = [
+        [title_of(name), *(outcomes.cells.get((store, name), "not run") for store in titles)] for name in behaviours()
+    ]
+    counted = Counter(cell for _, *cells in rows for cell in cells)
+    operations = list(dict.fromkeys(operation for _, operation in outcomes.trials))
+    schemes = list(dict.fromkeys(scheme for scheme, _ in outcomes.trials))
+    faults = [
+        [f"`{scheme}://`", *(str(outcomes.trials.get((scheme, one), 0)) for one in operations),
+         str(sum(number for (where, _), number in outcomes.trials.items() if where == scheme))]
+        for scheme in schemes
+    ]  # fmt: skip
+    told = f"{len(titles)} stores x {len(rows)} behaviours: " + ", ".join(
+        f"{counted[cell]} {cell}" for cell in ("+", "(+)", "-", "failed", "not run") if counted[cell]
+    )
+    return "\n".join(
+        [
+            INTRODUCTION,
+            f"{told}\n",
+            table(["", *titles.values()], rows),
+            FAULTS.format(faults=num_faults),
+            table(["", *operations, "all"], faults),
+        ]
+    )
+
+
+def page_cells() -> dict[tuple[str, str], str]:
+    """What the page says, by the titles of store and behaviour."""
+    found: dict[tuple[str, str], str] = {}
+    lines = [line for line in PAGE.read_text().split("## Faults")[0].splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    if not rows:
+        return found
+    _, *stores = rows[0]
+    for name, *cells in rows[2:]:
+        found |= {(store, name): cell for store, cell in zip(stores, cells, strict=True)}
+    return found
+
+
+def main() -> None:
+    outcomes = Outcomes()
+    pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", SUITE, *FAULT_TABLES], [outcomes])
+    from tests.s3.test_faults import FAULTS as FAULT_KINDS
+    from tests.store import test_conformance as suite
+
+    titles = {name: one.TITLE for name, one in vars(suite).items() if name.startswith("Test")}
+    PAGE.write_text(made_page(outcomes, titles, len(FAULT_KINDS)))
+    print(PAGE.read_text())
+
+
+if __name__ == "__main__":
+    main()
