@@ -48,7 +48,7 @@ ifeq ($(strip $(ARGS)),)
 endif
 
 .PHONY: bench-latency
-bench-latency: need-minio setup minio $(PROXY) ## compare with pylance on a bucket, with latency added by a proxy
+bench-latency: need-servers setup servers $(PROXY) ## compare with pylance on a bucket, with latency added by a proxy
 	@$(PY) -m compileall -q lance_io
 	@$(PY) -m benchmarks.latency $(ARGS)
 

@@ -165,13 +165,14 @@ CAMPAIGNS: Final = (
     Campaign(
         "cache",
         "Processes that read and write one disk cache much smaller than what they read, 48 at a time; every tenth is "
-        "killed. None may be given wrong bytes, find damage, or see the bound exceeded.",
+        "killed. Once there is room on the disk, once others fill and empty it. No process may be given wrong "
+        "bytes, find damage, or see the bound exceeded.",
         (
             Part(
                 ("tests/store/test_disk_cache.py", "-k", "many_processes"),
                 "LANCE_IO_CACHE_PROCESSES",
                 1000,
-                "{size} processes",
+                "twice {size} processes",
                 1,
             ),
         ),

@@ -335,6 +335,37 @@ def proxy(store: Store) -> Iterator[Proxy]:
         yield proxy
 
 
+@pytest.mark.parametrize(
+    ("dialect", "target", "key", "is_told"),
+    [
+        ("gcs", "/storage/v1/b/bucket/o/data%2Fa%20b.lance?alt=media", KEY, True),
+        ("gcs", TARGET, KEY, True),
+        ("azure", f"/account{TARGET}", f"/account{KEY}", False),
+        ("azure", f"/account{TARGET}?sv=2023&sig=ab", f"/account{KEY}", False),
+    ],
+)
+def test_each_dialect_is_answered_out_of_memory(
+    store: Store, dialect: str, target: str, key: str, is_told: bool
+) -> None:
+    store.objects = {target: CONTENT}
+    with running_proxy(f"http://127.0.0.1:{store.server_port}", dialect) as proxy, connected(proxy) as connection:
+        for _ in range(2):
+            assert get(connection, "bytes=10-19", target)[:2] == (206, CONTENT[10:20])
+        assert len(store.asked) == 1
+        assert {(one.key, one.range, one.fast) for one in proxy.take_log()} == {(key, (10, 20), True)}
+        assert get(connection, "bytes=-5", target)[0] == (200 if dialect == "azure" else 206)  # asked by Azure's server
+        assert len(store.asked) == (2 if dialect == "azure" else 1)
+        connection.request("DELETE", target)
+        connection.getresponse().read()
+        assert get(connection, "bytes=10-19", target)[0] == 404
+        (named,) = [host for method, _, host in store.asked if method == "DELETE"]
+        assert (named == f"127.0.0.1:{store.server_port}") == is_told  # its own name, or that of the proxy
+        proxy.set({"throttle": {"requests_per_s": 0.001, "burst": 1}})
+        words = [get(connection, target=target)[:2] for _ in range(2)][-1]
+        assert words[0] == 503
+        assert (b"ServerBusy" if dialect == "azure" else b'"code": 503') in words[1]
+
+
 @contextmanager
 def connected(proxy: Proxy) -> Iterator[http.client.HTTPConnection]:
     connection = http.client.HTTPConnection(proxy.endpoint.removeprefix("http://"), timeout=60)
@@ -494,8 +525,7 @@ def test_a_tiny_run_compares_judges_and_draws(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=200)
     sizes = ["--scale", "0.0004", "--rounds", "1", "--latency", "30", "--cache", str(tmp_path / "cache")]
     chosen = ["--only", "callers/8", "--only", "take/one/100", "--only", "append"]
-    results = run([*sizes, *chosen, "--output", str(tmp_path)], console)
-    assert results is not None
+    (results,) = run([*sizes, *chosen, "--output", str(tmp_path)], console)
     assert [result.name for result in results.results] == ["take/one/100", "callers/8", "append"]
     take = results.find("take/one/100", 30.0)
     assert take is not None and list(take.turns) == ["lance_io", "pylance", "bare"]
@@ -505,6 +535,19 @@ def test_a_tiny_run_compares_judges_and_draws(tmp_path: Path) -> None:
     assert "goals reached" in text and "at least 0.95 times pylance's speed" in text
     assert Results.load(tmp_path / "latency.json").results[0].name == "take/one/100"
     assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("store", ["gcs", "azure"])
+def test_a_tiny_run_at_other_stores(tmp_path: Path, store: str) -> None:
+    sizes = ["--scale", "0.0004", "--rounds", "1", "--latency", "30", "--cache", str(tmp_path / "cache")]
+    chosen = ["--store", store, "--only", "take/mixed/100", "--only", "append"]
+    (results,) = run([*sizes, *chosen, "--output", str(tmp_path)], Console(file=io.StringIO()))
+    assert [result.name for result in results.results] == ["take/mixed/100"]  # it reads
+    (take,) = results.results
+    assert (take.failed, take.miscounted()) == ({}, [])
+    for turns in take.turns.values():  # ranges of data files, which the proxy has answered alone
+        assert {(one.traffic.requests, one.traffic.rounds, one.traffic.events == {}) for one in turns} == {(5, 1, True)}
+    assert Results.load(tmp_path / f"latency-{store}.json").store == store
 
 
 def test_a_name_that_nothing_has_ends_the_run() -> None:

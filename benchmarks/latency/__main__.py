@@ -3,10 +3,12 @@
     make bench-latency                                        everything; writes benchmarks/results/latency.json
     python -m benchmarks.latency --only take/mixed            scenarios by name or its beginning, * for any
     python -m benchmarks.latency --only callers/32 --latency 5
+    python -m benchmarks.latency --store gcs --store azure    reads, at servers of these
     python -m benchmarks.latency --reduced                    what matters most at 30 ms, three rounds
     python -m benchmarks.latency --list                       names and latencies
 
-A run that does not play everything at full scale is printed, and written only where `--output` says.
+All that is played at S3, the reads at Google Cloud Storage and Azure too, unless something is chosen. A run that does
+not play everything at full scale is printed, and written only where `--output` says.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from benchmarks.latency.backends import BACKENDS
 from benchmarks.latency.contenders import OURS
 from benchmarks.latency.findings import Result, Results
 from benchmarks.latency.goals import goals
@@ -33,6 +36,8 @@ from benchmarks.tables import default_cache
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from benchmarks.latency.scenarios import Scenario
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 REDUCED_ROUNDS = 3
@@ -53,6 +58,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="where to write latency.json and the pictures")
     parser.add_argument("--cache", type=Path, default=default_cache(), metavar="FOLDER", help="where tables are kept")
+    parser.add_argument("--store", choices=sorted(BACKENDS), action="append", help="which server is played at")
     parser.add_argument("--list", action="store_true", help="print what would be played")
     options = parser.parse_args(argv)
     if options.scale <= 0:
@@ -61,6 +67,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--rounds must be at least 1")
     if any(latency_ms < 0 for latency_ms in options.latency or []):
         parser.error("--latency must not be below 0")
+    options.complete = options.scale == 1 and not (options.only or options.latency or options.reduced)
+    options.store = options.store or (list(BACKENDS) if options.complete else ["s3"])
     options.rounds = options.rounds or (REDUCED_ROUNDS if options.reduced else ROUNDS)
     return options
 
@@ -77,35 +85,49 @@ def line(result: Result, took_s: float) -> str:
     return f"{result.name:<30} {result.latency_ms:>4g} ms   " + ", ".join(texts) + f"   [{took_s:.0f} s]"
 
 
-def run(argv: Sequence[str] | None = None, console: Console | None = None) -> Results | None:
-    """Do what the command line says; returns the results of a run that measures."""
+def run(argv: Sequence[str] | None = None, console: Console | None = None) -> list[Results]:
+    """Do what the command line says; returns the results of each store that was played at."""
     options = arguments(argv)
     console = console or Console(highlight=False, width=None if sys.stdout.isatty() else 180)
-    plan = planned(options.only, options.latency, options.reduced)
-    if not plan:
+    plans = {store: planned(options.only, options.latency, options.reduced, store) for store in options.store}
+    if not any(plans.values()):
         raise SystemExit(f"no scenario is named {' or '.join(options.only)}; --list shows the names")
     if options.list:
-        console.print("\n".join(f"{scenario.name:<32} {latency_ms:>4g} ms" for scenario, latency_ms in plan))
-        return None
+        for store, plan in plans.items():
+            console.print(
+                "\n".join(f"{store:<6} {scenario.name:<32} {latency_ms:>4g} ms" for scenario, latency_ms in plan)
+            )
+        return []
+    found = []
+    for store, plan in plans.items():
+        results = _played(store, plan, options, console)
+        found.append(results)
+        judged = goals(results)
+        for table in (*as_tables(results), goals_table(judged)):
+            console.print(table)
+        console.print(sums(judged, results), markup=False)
+        folder = options.output or (RESULTS if options.complete else None)
+        if folder is not None:
+            name = "latency" if store == "s3" else f"latency-{store}"
+            results.save(folder / f"{name}.json", judged)
+            draw_speeds(results, folder / f"{name}.png")
+            draw_callers(results, folder / f"{name}-callers.png")
+            console.print(f"[dim]written: {folder / name}.json, and pictures beside it[/]")
+    return found
+
+
+def _played(
+    store: str, plan: Sequence[tuple[Scenario, float]], options: argparse.Namespace, console: Console
+) -> Results:
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
-    results = Results(options.scale, options.rounds, describe_machine(), describe_versions(), made_at)
-    with Stage(options.cache, options.scale) as stage:
+    machine, versions = describe_machine(), describe_versions()
+    results = Results(options.scale, options.rounds, machine, versions, made_at, store=store)
+    with Stage(options.cache, options.scale, store) as stage:
         for scenario, latency_ms in plan:
             started = time.perf_counter()
             result = Play(stage, scenario, latency_ms, options.rounds).run()
             results.results.append(result)
             console.print(line(result, time.perf_counter() - started), markup=False, soft_wrap=True)
-    judged = goals(results)
-    for table in (*as_tables(results), goals_table(judged)):
-        console.print(table)
-    console.print(sums(judged, results), markup=False)
-    complete = options.scale == 1 and not (options.only or options.latency or options.reduced)
-    folder = options.output or (RESULTS if complete else None)
-    if folder is not None:
-        results.save(folder / "latency.json", judged)
-        draw_speeds(results, folder / "latency.png")
-        draw_callers(results, folder / "latency-callers.png")
-        console.print(f"[dim]written: {folder / 'latency.json'}, and pictures beside it[/]")
     return results
 
 

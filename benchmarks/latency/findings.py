@@ -96,7 +96,10 @@ class Result:
 
 @dataclass
 class Results:
-    """All results of a run, and on what they were found."""
+    """All results of a run, and on what they were found.
+
+    store  the protocol of the server
+    """
 
     scale: float
     rounds: int
@@ -104,6 +107,7 @@ class Results:
     versions: dict[str, str]
     made_at: str
     results: list[Result] = field(default_factory=list)
+    store: str = "s3"
 
     def find(self, name: str, latency_ms: float) -> Result | None:
         """The result of that name at that latency."""

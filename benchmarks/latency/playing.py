@@ -115,7 +115,8 @@ class Play:
         return stage.uri(world, OWN if own else THEIRS)
 
     def _worker(self, who: str) -> WorkerProcess:
-        return WorkerProcess(OURS if who == LOCAL else who, self._stage.options)
+        options = self._stage.replay_options if who in REPLAYERS else self._stage.options
+        return WorkerProcess(OURS if who == LOCAL else who, options)
 
     def _prepare(self, who: str, stack: ExitStack) -> None:
         """A process for those who keep one, and whatever must not be measured."""

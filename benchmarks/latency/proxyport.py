@@ -109,10 +109,13 @@ def executable() -> Path:
 
 
 @contextmanager
-def running_proxy(server: str) -> Iterator[Proxy]:
-    """A proxy in front of the server at this URL, for the time of the block."""
+def running_proxy(server: str, dialect: str = "s3") -> Iterator[Proxy]:
+    """A proxy in front of the server at this URL, for the time of the block.
+
+    dialect  what it speaks: `s3`, `gcs`, `azure`
+    """
     parts = urlsplit(server)
-    command = [str(executable()), f"{parts.hostname}:{parts.port or 80}"]
+    command = [str(executable()), f"{parts.hostname}:{parts.port or 80}", dialect]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         try:

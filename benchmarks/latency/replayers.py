@@ -45,7 +45,7 @@ class Bare(Replayer):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        parts = urlsplit(options["aws_endpoint"])
+        parts = urlsplit(options["proxy"])
         self._client = BareClient(parts.hostname or "", parts.port or 80)
 
     def connect(self, in_flight: int) -> None:

@@ -27,6 +27,7 @@ MAIN_LATENCY_MS = 30.0
 OTHER_LATENCIES_MS = (0.0, 5.0, 100.0)
 ROUNDS = 5
 IMPORTS, LOCAL = "imports", "lance_io, local disk"
+READING = ("first", "open", "reopen", "cold", "cached", "take", "scan", "callers")
 
 CONDITIONS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -63,6 +64,13 @@ class Scenario:
     rounds: int = 0
     everywhere: bool = False
     reduced: bool = False
+
+    @property
+    def is_for_all_stores(self) -> bool:
+        """Whether it is played at Google Cloud Storage and Azure, too: reads of pylance's files, undisturbed."""
+        return (
+            self.kind in READING and self.world in ("mixed", "vec") and self.condition == "plain" and not self.each_own
+        )
 
     def contenders(self, latency_ms: float) -> tuple[str, ...]:
         """Who takes part at this latency."""
@@ -277,20 +285,21 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def planned(
-    patterns: list[str], latencies_ms: list[float] | None = None, reduced: bool = False
+    patterns: list[str], latencies_ms: list[float] | None = None, reduced: bool = False, store: str = "s3"
 ) -> list[tuple[Scenario, float]]:
     """What a run plays: scenarios of these names, or whose names begin so before a slash; `*` for any; all without.
 
     latencies_ms  instead of 30 for all of them, and 0, 5 and 100 for some
+    store         others than `s3` have the reads that are for all, at 30 ms
     """
     plan: list[tuple[Scenario, float]] = []
     for scenario in all_scenarios():
         if patterns and not any(_matches(scenario.name, pattern) for pattern in patterns):
             continue
-        if reduced and not scenario.reduced:
+        if (reduced and not scenario.reduced) or (store != "s3" and not scenario.is_for_all_stores):
             continue
-        if reduced:
+        if reduced or store != "s3":
             scenario = replace(scenario, also=())
-        others = OTHER_LATENCIES_MS if scenario.everywhere and not reduced else ()
+        others = OTHER_LATENCIES_MS if scenario.everywhere and not reduced and store == "s3" else ()
         plan += [(scenario, latency_ms) for latency_ms in latencies_ms or (MAIN_LATENCY_MS, *others)]
     return sorted(plan, key=lambda one: one[1] != MAIN_LATENCY_MS) if latencies_ms is None else plan

@@ -1,4 +1,4 @@
-"""The server, and the tables in its bucket: written once, kept in the cache folder with the server's data.
+"""The server, and the tables in its bucket: written once, and kept in the cache folder.
 
     name    rows         files  columns
     one     1,000,000        1  the seven of `benchmarks.tables`
@@ -8,29 +8,27 @@
     big    20,000,000       20  the seven: about 1 GiB
 
 Each is there three times: as pylance writes it, as `lance_io` writes it (anew in each run), and, where a scenario asks
-for it, as Parquet. `scale` multiplies the rows. Everybody may read the bucket, or the proxy could not fetch data files.
+for it, as Parquet. `scale` multiplies the rows.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import urllib.request
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Self
 
 import lance
 import numpy as np
 import pyarrow.parquet as pq
 
 import lance_io
+from benchmarks.latency.backends import BACKENDS
 from benchmarks.latency.proxyport import Proxy, running_proxy
 from benchmarks.tables import read_through, seven_columns, vectors
-from servers import minio
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -96,35 +94,30 @@ def write_files(world: World, writer: str, folder: Path) -> None:
 class Stage:
     """A server with a proxy in front, and the tables; a context manager.
 
-    proxy    what contenders connect to
-    options  storage options for it
+    store  which protocol: a name of `BACKENDS`
+
+    proxy           what contenders connect to
+    options         storage options for it
+    replay_options  for those who only fetch
     """
 
-    def __init__(self, cache: Path, scale: float) -> None:
+    def __init__(self, cache: Path, scale: float, store: str = "s3") -> None:
         self._cache, self._scale = cache, scale
+        self._backend = BACKENDS[store](cache)
         self._stack = ExitStack()
         self._ready: dict[tuple[str, str], str] = {}
         self._places = 0
         self.proxy: Proxy
         self.options: dict[str, str]
+        self.replay_options: dict[str, str]
 
     def __enter__(self) -> Self:
-        self._server = server = self._stack.enter_context(minio.MinioServer(self._cache / "latency" / "server"))
-        self.bucket: str = minio.BUCKET
-        self._client = self._make_client()
-        read = {"Effect": "Allow", "Principal": {"AWS": ["*"]}, "Action": ["s3:GetObject"]}
-        policy = {"Version": "2012-10-17", "Statement": [{**read, "Resource": [f"arn:aws:s3:::{self.bucket}/*"]}]}
-        self._client.set_bucket_policy(bucket_name=self.bucket, policy=json.dumps(policy))
+        backend = self._stack.enter_context(self._backend)
         for left in ("own/", "written/"):  # of a run that was interrupted
             self._empty(left)
-        self.proxy = self._stack.enter_context(running_proxy(server.endpoint))
-        self.options = {
-            "aws_endpoint": self.proxy.endpoint,
-            "allow_http": "true",
-            "aws_region": minio.REGION,
-            "aws_access_key_id": minio.USER,
-            "aws_secret_access_key": minio.USER_SECRET,
-        }
+        self.proxy = self._stack.enter_context(running_proxy(backend.endpoint, backend.name))
+        self.options = backend.options(self.proxy.endpoint)
+        self.replay_options = {**self.options, "proxy": self.proxy.endpoint}
         return self
 
     def __exit__(
@@ -146,30 +139,38 @@ class Stage:
 
     def local(self, name: str) -> str:
         """The same table as pylance writes it, on local disk."""
-        world = self.world(name)
+        folder = self._local_folder(self.world(name))
+        read_through(folder)
+        return str(folder / "table.lance")
+
+    def _local_folder(self, world: World) -> Path:
         folder = self._cache / "latency" / "local" / f"{self._place(world, THEIRS)}"
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             write_files(world, THEIRS, folder)
             (folder / "complete").touch()
-        read_through(folder)
-        return str(folder / "table.lance")
+        return folder
 
     def new_uri(self) -> str:
         """A place where there is no table; it is emptied at the end of the run."""
         self._places += 1
-        return f"s3://{self.bucket}/written/{self._places}/table.lance"
+        return f"{self._backend.scheme}://{self._backend.bucket}/written/{self._places}/table.lance"
 
     def _made(self, world: World, writer: str) -> str:
         place = self._place(world, writer)
         prefix = f"own/{place}" if writer == OWN else f"kept/{place}"
-        if not self._keys(f"{prefix}/complete"):
+        if self._backend.keys(f"{prefix}/complete"):
+            pass
+        elif writer == THEIRS and self._backend.name != "s3":  # which are kept, where the server keeps nothing
+            self._upload(self._local_folder(world), prefix)
+        else:
             with tempfile.TemporaryDirectory(prefix="bench-") as folder:
                 write_files(world, writer, Path(folder))
                 self._upload(Path(folder), prefix)
         self._preload(prefix)
-        return f"s3://{self.bucket}/{prefix}/{'parquet' if writer == AS_PARQUET else 'table.lance'}"
+        name = "parquet" if writer == AS_PARQUET else "table.lance"
+        return f"{self._backend.scheme}://{self._backend.bucket}/{prefix}/{name}"
 
     def _place(self, world: World, writer: str) -> str:
         versions = {THEIRS: f"pylance{lance.__version__}", OWN: "own", AS_PARQUET: "parquet"}
@@ -177,33 +178,18 @@ class Stage:
 
     def _upload(self, folder: Path, prefix: str) -> None:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            name = f"{prefix}/{path.relative_to(folder).as_posix()}"
-            self._client.fput_object(bucket_name=self.bucket, object_name=name, file_path=str(path))
+            self._backend.put(f"{prefix}/{path.relative_to(folder).as_posix()}", path)
         with tempfile.NamedTemporaryFile() as empty:
-            self._client.fput_object(bucket_name=self.bucket, object_name=f"{prefix}/complete", file_path=empty.name)
+            self._backend.put(f"{prefix}/complete", Path(empty.name))
 
     def _preload(self, prefix: str) -> None:
-        for key in self._keys(f"{prefix}/"):
+        for key in self._backend.keys(f"{prefix}/"):
             if key.endswith((".lance", ".parquet")):
-                url = f"{self.proxy.endpoint}/{self.bucket}/{quote(key)}"
+                url = f"{self.proxy.endpoint}{self._backend.path(key)}"
                 asked = urllib.request.Request(url, headers={"Range": "bytes=0-0"})
                 with urllib.request.urlopen(asked, timeout=60) as answer:
                     answer.read()
 
-    def _keys(self, prefix: str) -> list[str]:
-        found = self._client.list_objects(bucket_name=self.bucket, prefix=prefix, recursive=True)
-        return [str(item.object_name) for item in found]
-
     def _empty(self, prefix: str) -> None:
-        for key in self._keys(prefix):
-            self._client.remove_object(bucket_name=self.bucket, object_name=key)
-
-    def _make_client(self) -> Any:
-        from minio import Minio
-
-        return Minio(
-            endpoint=self._server.endpoint.split("://")[1],
-            access_key=minio.ROOT_USER,
-            secret_key=minio.ROOT_SECRET,
-            secure=False,
-        )
+        for key in self._backend.keys(prefix):
+            self._backend.remove(key)

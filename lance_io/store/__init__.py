@@ -10,5 +10,5 @@ protocol, plus a synchronous batch entry (`SyncReads`) where bytes are at hand w
     memory.py, local/, s3/, gcs/, azure/, mounted.py   the stores
     http/, policies/                             GETs over HTTP, and what makes them bearable, for any store behind it
     cloud/                                       what all stores in the cloud share
-    upload.py, bounds.py, descriptors.py, forking.py, probe.py   what some of them share
+    upload.py, bounds.py, descriptors.py, forking.py, forwarding.py, probe.py   what some of them share
 """

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from lance_io.store.api import ALL
+from lance_io.store.forwarding import ForwardingStore
 from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:
@@ -13,14 +14,10 @@ if TYPE_CHECKING:
 
     from lance_io.store.api import (
         Buffer,
-        Capabilities,
         Durability,
         ObjectMeta,
-        ObjectStore,
         PartWriter,
         Selection,
-        StoreProfile,
-        StoreStats,
     )
     from lance_io.store.counters import Operation
 
@@ -55,40 +52,12 @@ class Request:
         return f"{self.operation} {self.key}"
 
 
-class WrappedStore:
+class WrappedStore(ForwardingStore):
     """Passes everything on to `inner`; subclasses override `request`."""
-
-    def __init__(self, inner: ObjectStore) -> None:
-        self.inner = inner
 
     async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
         """Carry out one request: `await send()` does it."""
         return await send()
-
-    @property
-    def scheme(self) -> str:
-        """Of the inner store, like all properties."""
-        return self.inner.scheme
-
-    @property
-    def identity(self) -> str:
-        """Which store this is."""
-        return self.inner.identity
-
-    @property
-    def profile(self) -> StoreProfile:
-        """The numbers to plan reads by."""
-        return self.inner.profile
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it can do."""
-        return self.inner.capabilities
-
-    @property
-    def stats(self) -> StoreStats:
-        """The counters."""
-        return self.inner.stats
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:
         """See `ObjectStore`, like all methods."""
@@ -163,10 +132,6 @@ class WrappedStore:
         """Delete objects, one request each."""
         for key in keys:
             await self.request(Request("delete", key), lambda key=key: self.inner.delete([key]))  # type: ignore[misc]
-
-    async def aclose(self) -> None:
-        """Close the inner store."""
-        await self.inner.aclose()
 
 
 class WrappedPartWriter:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import pytest
 
 from lance_io import _kernels
 from lance_io.errors import NotFound, UsageError
-from lance_io.limits import MIB
+from lance_io.limits import KIB, MIB
 from lance_io.store.api import Flow, WantedRange, flow
 from lance_io.store.disk_cache import database_files, range_database
 from lance_io.store.disk_cache.cached_store import CachedStore
@@ -30,7 +31,7 @@ from tests.io.fakes import FakeStartStore
 from tests.seeds import seed_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from lance_io.store.api import StartedRead
 
@@ -147,11 +148,13 @@ def test_reads_go_on_when_the_disk_is_full(tmp_path: Path) -> None:
 
 
 WORKER = """
-import random, sys, zlib
+import itertools, random, sys, zlib
 from lance_io.store.disk_cache.disk_cache import DiskCache
 from lance_io.store.disk_cache.fixed_objects import NameSpace
 path, seed, capacity = sys.argv[1], sys.argv[2], int(sys.argv[3])
-names, cache, dice = NameSpace("store", "me"), DiskCache(path, capacity), random.Random(seed)
+seconds = itertools.count()  # one for each question: a pause for a full disk does not outlast the process
+names, dice = NameSpace("store", "me"), random.Random(seed)
+cache = DiskCache(path, capacity, clock=lambda: next(seconds))
 def content(number): return random.Random(number).randbytes(200 + number * 61 % 40_000)
 print("up", flush=True)
 for _ in range(30):
@@ -169,41 +172,87 @@ print(stats.hits, stats.damaged, stats.pauses, flush=True)
 """
 
 
-def test_many_processes_share_it_and_some_are_killed(tmp_path: Path) -> None:
+@contextmanager
+def small_disk(path: Path, size_bytes: int) -> Iterator[None]:
+    """A file system of that size; skips the test where none can be mounted."""
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "none", str(path)]
+    if sys.platform != "linux" or os.geteuid() or subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("needs to mount a small disk")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def others_write(disk: Path, num_blocks: int) -> None:
+    """So much of a disk is taken by others, as far as it is free."""
+    with suppress(OSError), (disk / "others").open("wb", buffering=0) as file:
+        for _ in range(num_blocks):
+            file.write(bytes(16 * KIB))
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_many_processes_share_it_and_some_are_killed(tmp_path: Path, is_full: bool) -> None:
+    """On a disk with room for what is allowed, or on one that others fill and empty meanwhile."""
+    with ExitStack() as stack:
+        if is_full:
+            stack.enter_context(small_disk(tmp_path / "disk", 5 * MIB))
+        folder = tmp_path / "disk" / "cache"
+        pauses = share(folder, 4 * MIB, folder.parent if is_full else None)
+        assert is_full or pauses == 0
+        now = 0.0
+        cache = DiskCache(str(folder), 4 * MIB, clock=lambda: now)
+        if is_full:
+            others_write(folder.parent, 400)
+            for number in range(20):
+                cache.keep(NAMES.of_range(f"b{number}", 0, 200_000), bytes(200_000))
+            cache.flush()
+            assert cache.stats.pauses == 1
+            (folder.parent / "others").unlink()
+            now += PAUSE_S
+        cache.keep(NAMES.of_range("a", 0, 1000), bytes(1000))
+        cache.flush()
+        assert look(cache, "a") == [bytes(1000)]
+        assert cache.stats.damaged == 0
+        cache._database.close()
+
+
+def share(folder: Path, capacity: int, filled: Path | None) -> int:
+    """Have many processes use one cache, and kill every tenth; returns how often their disk took nothing.
+
+    filled  the disk that others fill and empty meanwhile, if any
+    """
     dice = random.Random(seed_of(5))
-    capacity = 4 * MIB
     alive: list[tuple[subprocess.Popen[str], bool]] = []
-    hits = started = 0
-    most = 0
+    hits = pauses = most = started = 0
     while started < PROCESSES or alive:
         while started < PROCESSES and len(alive) < ALIVE:
-            command = [sys.executable, "-c", WORKER, str(tmp_path), f"{seed_of(6)} {started}", str(capacity)]
+            command = [sys.executable, "-c", WORKER, str(folder), f"{seed_of(6)} {started}", str(capacity)]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             alive.append((process, started % 10 == 9))
             started += 1
+        if filled is not None:
+            others_write(filled, dice.choice((0, 40, 400)))  # nothing, a part, or all of it
         process, is_killed = alive.pop(0)
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         if is_killed:
             for _ in range(dice.randrange(3)):
-                most = max(most, files_bytes(tmp_path))
+                most = max(most, files_bytes(folder))
             process.send_signal(signal.SIGKILL)
             process.communicate()
             continue
         told = process.stdout.read()
         _, errors = process.communicate()
-        most = max(most, files_bytes(tmp_path))
+        most = max(most, files_bytes(folder))
         assert process.returncode == 0, errors
-        found, damaged, pauses = map(int, told.split())
-        assert (damaged, pauses) == (0, 0)
-        hits += found
+        found, damaged, paused = map(int, told.split())
+        assert damaged == 0
+        hits, pauses = hits + found, pauses + paused
     assert hits > 0
     assert most <= capacity
-    cache = DiskCache(str(tmp_path), capacity)
-    cache.keep(NAMES.of_range("a", 0, 1000), bytes(1000))
-    cache.flush()
-    assert look(cache, "a") == [bytes(1000)]
-    assert cache.stats.damaged == 0
+    return pauses
 
 
 def in_child(work: Callable[[], object]) -> int:

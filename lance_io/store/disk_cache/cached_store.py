@@ -20,24 +20,20 @@ from lance_io.errors import NotFound
 from lance_io.store.api import ALL, ObjectMeta, WantedRange, flow
 from lance_io.store.counters import on_cached, on_retry
 from lance_io.store.disk_cache.fixed_objects import NameSpace, is_fixed, table_folder
+from lance_io.store.forwarding import ForwardingStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
     from lance_io.store.api import (
         Buffer,
-        Capabilities,
         Durability,
         Flow,
         ObjectStore,
-        PartWriter,
         RangesEnded,
         Selection,
         StartedRead,
-        StoreProfile,
-        StoreStats,
         ToldAgain,
-        Upload,
     )
     from lance_io.store.disk_cache.disk_cache import DiskCache
     from lance_io.store.disk_cache.fixed_objects import CopyName
@@ -46,7 +42,7 @@ _VERSIONS: Final = "_versions"
 _HEAD: Final = struct.Struct("<qh")  # of a copy with a description: size of the object, length of the etag or -1
 
 
-class CachedStore:
+class CachedStore(ForwardingStore):
     """See the module's description; an `ObjectStore` that offers `StartReads` and `KeepsCopies`.
 
     inner        the store
@@ -56,38 +52,13 @@ class CachedStore:
     """
 
     def __init__(self, inner: ObjectStore, cache: DiskCache, access: str, *, keeps_scans: bool = False) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.cache = cache
         self.names = NameSpace(inner.identity, access)
         self._keeps_scans = keeps_scans
 
     def __repr__(self) -> str:
         return f"CachedStore({self.inner!r}, {self.cache!r})"
-
-    @property
-    def scheme(self) -> str:
-        """Of the store, as the next ones."""
-        return self.inner.scheme
-
-    @property
-    def identity(self) -> str:
-        """Which store this is."""
-        return self.inner.identity
-
-    @property
-    def profile(self) -> StoreProfile:
-        """Its numbers."""
-        return self.inner.profile
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it can do."""
-        return self.inner.capabilities
-
-    @property
-    def stats(self) -> StoreStats:
-        """Counts the requests that are made; what is found in the cache is none."""
-        return self.inner.stats
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -194,14 +165,11 @@ class CachedStore:
         if f"/{_VERSIONS}/" in f"/{key}":
             self.forget_copy(key)
 
-    # -- all else goes to the store -----------------------------------------------------------------------------
-
-    async def head(self, key: str) -> ObjectMeta:
-        """What the store knows of an object."""
-        return await self.inner.head(key)
+    # -- what goes to the store, and changes what is known -------------------------------------------------------
 
     def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
-        """Objects below a prefix."""
+        """Objects below a prefix; what is read next is looked for in the cache."""
+        self.cache.open_soon()
         return self.inner.list(prefix, asked)
 
     async def put(
@@ -222,25 +190,6 @@ class CachedStore:
         finally:
             self._changed(key)
 
-    async def put_multipart(
-        self, key: str, *, if_absent: bool = False, durability: Durability | None = None
-    ) -> PartWriter:
-        """Start an upload in parts."""
-        return await self.inner.put_multipart(key, if_absent=if_absent, durability=durability)
-
-    async def open_upload(
-        self,
-        key: str,
-        *,
-        if_absent: bool = False,
-        durability: Durability | None = None,
-        content_length_hint: int | None = None,
-    ) -> Upload:
-        """Start writing an object of any size."""
-        return await self.inner.open_upload(
-            key, if_absent=if_absent, durability=durability, content_length_hint=content_length_hint
-        )
-
     async def copy(self, source: str, key: str) -> None:
         """Write an object with the content of another."""
         try:
@@ -256,10 +205,6 @@ class CachedStore:
         finally:
             for key in gone:
                 self._changed(key)
-
-    async def aclose(self) -> None:
-        """Close what this loop opened."""
-        await self.inner.aclose()
 
     def linger(self) -> None:
         """Stay connected for a moment, where the store does such a thing."""

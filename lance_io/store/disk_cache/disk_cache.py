@@ -129,6 +129,11 @@ class DiskCache:
         """
         return _pool("read").submit(self._find, names, memories)
 
+    def open_soon(self) -> None:
+        """Have the files opened while there is something else to wait for; returns at once."""
+        if self.is_up and not self._database.is_open:
+            self.find([])
+
     def _find(self, names: Sequence[CopyName], memories: Sequence[memoryview | None] | None) -> list[memoryview | None]:
         nothing: list[memoryview | None] = [None] * len(names)
         found, damaged, stale = nothing, [], []

@@ -132,6 +132,11 @@ class RangeDatabase:
         self._reader = Connection(self, READ_WAIT_S)
         self._writer = Connection(self, WRITE_WAIT_S)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether copies can be found at once."""
+        return self._reader.bytes_file >= 0
+
     def close(self) -> None:
         """Close both connections, which the next call opens again; while neither thread is in a call."""
         self._reader.close()

@@ -9,6 +9,7 @@ use rustix::fs::sendfile;
 use rustix::io::Errno;
 use rustix::net::{send, SendFlags};
 
+use crate::dialect::Dialect;
 use crate::http::{self, Asked};
 use crate::model::Fault;
 use crate::objects::Object;
@@ -83,29 +84,22 @@ impl Answer {
         passed
     }
 
-    /// An error in the words of S3.
-    pub fn error(status: u16, code: &str, key: &str) -> Self {
+    /// An error in the words of the store.
+    pub fn error(dialect: Dialect, status: u16, code: &str, key: &str) -> Self {
         let reason = match status {
             416 => "Requested Range Not Satisfiable",
             500 => "Internal Server Error",
             502 => "Bad Gateway",
             _ => "Service Unavailable",
         };
-        let shown = key.replace('&', "&amp;").replace('<', "&lt;");
-        let body = format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code>\
-             <Message>{reason}</Message><Resource>{shown}</Resource></Error>"
-        );
-        let head = format!(
-            "HTTP/1.1 {status} {reason}\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
+        let (lines, body) = dialect.error(status, code, reason, key);
+        let head = format!("HTTP/1.1 {status} {reason}\r\n{lines}Content-Length: {}\r\n\r\n", body.len());
         let size = body.len() as u64;
         Self::new(status, head.into_bytes(), Body::Bytes(body.into_bytes()), (0, size))
     }
 
     /// What `range` asks of an object in memory; None where only the server can say.
-    pub fn of_object(object: &Arc<Object>, range: Option<&str>, key: &str) -> Option<Self> {
+    pub fn of_object(dialect: Dialect, object: &Arc<Object>, range: Option<&str>, key: &str) -> Option<Self> {
         let size = object.size_bytes;
         let (status, part, content_range) = match http::asked(range, size) {
             Asked::All => (200, 0..size, String::new()),
@@ -113,7 +107,7 @@ impl Answer {
                 let text = format!("Content-Range: bytes {}-{}/{size}\r\n", part.start, part.end - 1);
                 (206, part, text)
             }
-            Asked::Outside => return Some(Self::error(416, "InvalidRange", key)),
+            Asked::Outside => return Some(Self::error(dialect, 416, "InvalidRange", key)),
             Asked::Several => return None,
         };
         let head = format!(

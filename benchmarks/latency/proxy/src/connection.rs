@@ -74,17 +74,3 @@ pub fn next_request(connection: &mut Connection) -> Result<Option<(Request, Vec<
     let rest = connection.input.split_off(end);
     Ok(Some((request, std::mem::replace(&mut connection.input, rest))))
 }
-
-/// The objects that a request changes, as the cache names them.
-pub fn changed_keys(request: &Request, key: &str, bytes: &[u8]) -> Vec<String> {
-    if request.method == "GET" || request.method == "HEAD" {
-        return Vec::new();
-    }
-    let mut keys = vec![key.to_owned()];
-    if request.target.ends_with("?delete=") || request.target.ends_with("?delete") {
-        let bucket = key.trim_end_matches('/');
-        let deleted = http::deleted_keys(&bytes[request.head_bytes..]);
-        keys.extend(deleted.into_iter().map(|name| format!("{bucket}/{name}")));
-    }
-    keys
-}

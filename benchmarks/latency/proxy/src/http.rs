@@ -3,6 +3,16 @@
 use std::ops::Range;
 
 const HEADERS_MAX: usize = 64;
+const OBJECT_LINES: [&str; 8] = [
+    "etag",
+    "last-modified",
+    "x-goog-generation",
+    "x-goog-metageneration",
+    "x-goog-storage-class",
+    "x-ms-blob-type",
+    "x-ms-creation-time",
+    "x-ms-version",
+];
 
 /// The head of a request, and how long what follows it is.
 #[derive(Debug)]
@@ -11,8 +21,8 @@ pub struct Request {
     /// As the client wrote it.
     pub target: String,
     pub range: Option<String>,
-    /// Has conditions, or names a version: only the server can answer it.
-    pub special: bool,
+    /// Only the server can say whether what it asks for is there.
+    pub conditional: bool,
     pub expects_continue: bool,
     pub closes: bool,
     pub head_bytes: usize,
@@ -37,7 +47,7 @@ pub fn request(input: &[u8]) -> Result<Option<Request>, String> {
     let target = parsed.path.unwrap_or("").to_owned();
     let mut request = Request {
         method: parsed.method.unwrap_or("").to_owned(),
-        special: target.contains('?'),
+        conditional: false,
         target,
         range: None,
         expects_continue: false,
@@ -48,10 +58,10 @@ pub fn request(input: &[u8]) -> Result<Option<Request>, String> {
     for header in parsed.headers.iter() {
         let value = std::str::from_utf8(header.value).unwrap_or("");
         let name = header.name;
-        if name.eq_ignore_ascii_case("range") {
+        if name.eq_ignore_ascii_case("range") || name.eq_ignore_ascii_case("x-ms-range") {
             request.range = Some(value.to_owned());
         } else if name.len() > 3 && name[..3].eq_ignore_ascii_case("if-") {
-            request.special = true;
+            request.conditional = true;
         } else if name.eq_ignore_ascii_case("expect") {
             request.expects_continue = value.eq_ignore_ascii_case("100-continue");
         } else if name.eq_ignore_ascii_case("connection") {
@@ -72,8 +82,8 @@ pub struct Response {
     pub head_bytes: usize,
     pub body: Length,
     pub closes: bool,
-    pub etag: String,
-    pub last_modified: String,
+    /// Lines that every answer about the object has: what tells its content and its kind from others.
+    pub object_lines: String,
 }
 
 /// Parse the head of the answer to `method`; None while it is not complete.
@@ -84,14 +94,8 @@ pub fn response(input: &[u8], method: &str) -> Result<Option<Response>, String> 
         return Ok(None);
     };
     let status = parsed.code.unwrap_or(0);
-    let mut response = Response {
-        status,
-        head_bytes,
-        body: Length::UntilClose,
-        closes: false,
-        etag: String::new(),
-        last_modified: String::new(),
-    };
+    let mut response =
+        Response { status, head_bytes, body: Length::UntilClose, closes: false, object_lines: String::new() };
     for header in parsed.headers.iter() {
         let value = std::str::from_utf8(header.value).unwrap_or("");
         if header.name.eq_ignore_ascii_case("content-length") {
@@ -100,10 +104,8 @@ pub fn response(input: &[u8], method: &str) -> Result<Option<Response>, String> 
             response.body = Length::Chunked;
         } else if header.name.eq_ignore_ascii_case("connection") {
             response.closes = value.eq_ignore_ascii_case("close");
-        } else if header.name.eq_ignore_ascii_case("etag") {
-            value.clone_into(&mut response.etag);
-        } else if header.name.eq_ignore_ascii_case("last-modified") {
-            value.clone_into(&mut response.last_modified);
+        } else if OBJECT_LINES.iter().any(|name| header.name.eq_ignore_ascii_case(name)) {
+            response.object_lines += &format!("{}: {value}\r\n", header.name);
         }
     }
     if method == "HEAD" || status < 200 || status == 204 || status == 304 {
@@ -184,9 +186,9 @@ pub fn asked(header: Option<&str>, size_bytes: u64) -> Asked {
     }
 }
 
-/// The path of a target without its query, `%xx` undone: what names an object in the log and the cache.
-pub fn key_of(target: &str) -> String {
-    let path = target.split('?').next().unwrap_or("").as_bytes();
+/// A path or a part of a query, `%xx` undone.
+pub fn decoded(text: &str) -> String {
+    let path = text.as_bytes();
     let mut decoded = Vec::with_capacity(path.len());
     let mut at = 0;
     while at < path.len() {
@@ -260,16 +262,17 @@ mod tests {
     #[test]
     fn heads_tell_what_a_proxy_must_know() {
         let text =
-            b"PUT /b/a%20b.lance?x=1 HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc";
+            b"PUT /b/a%20b.lance HTTP/1.1\r\nIf-Match: e\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc";
         let found = request(text).unwrap().unwrap();
-        assert_eq!((found.body, found.expects_continue, found.special), (Length::Known(3), true, true));
-        assert_eq!(key_of(&found.target), "/b/a b.lance");
+        assert_eq!((found.body, found.expects_continue, found.conditional), (Length::Known(3), true, true));
+        assert_eq!(decoded(&found.target), "/b/a b.lance");
         assert!(request(&text[..20]).unwrap().is_none());
         assert!(request(b"\x00\x01\r\n\r\n").is_err());
         let text = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\nETag: \"e\"\r\n\r\n";
         assert_eq!(response(text, "HEAD").unwrap().unwrap().body, Length::Known(0));
         let found = response(text, "GET").unwrap().unwrap();
-        assert_eq!((found.body, found.closes, found.etag.as_str()), (Length::Known(9), true, "\"e\""));
+        assert_eq!((found.body, found.closes), (Length::Known(9), true));
+        assert_eq!(found.object_lines, "ETag: \"e\"\r\n");
         assert!(response(b"HTTP/1.1 200 OK\r\n\r\n", "GET").unwrap().unwrap().closes);
     }
 

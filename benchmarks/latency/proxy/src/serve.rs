@@ -12,9 +12,10 @@ use rustix::event::{epoll, Timespec};
 use rustix::fd::OwnedFd;
 
 use crate::answer::{After, Answer, Step};
-use crate::connection::{changed_keys, next_request, Connection, Exchange};
+use crate::connection::{next_request, Connection, Exchange};
 use crate::control::{Board, State};
-use crate::http::{self, Request};
+use crate::dialect::Dialect;
+use crate::http::Request;
 use crate::ledger::Record;
 use crate::model::Fault;
 use crate::objects::{Object, Objects};
@@ -50,10 +51,11 @@ pub struct Proxy {
     fetches_made: u64,
     scratch: Vec<u8>,
     server: SocketAddr,
+    dialect: Dialect,
 }
 
 impl Proxy {
-    pub fn new(listener: TcpListener, server: SocketAddr, board: Arc<Board>) -> Result<Self, Error> {
+    pub fn new(listener: TcpListener, server: SocketAddr, dialect: Dialect, board: Arc<Board>) -> Result<Self, Error> {
         rustix::net::listen(&listener, BACKLOG)?; // hundreds of connections may be opened at once
         listener.set_nonblocking(true)?;
         let upstream = Upstream::new(server)?;
@@ -76,6 +78,7 @@ impl Proxy {
             fetches_made: 0,
             scratch: vec![0; INPUT_BYTES],
             server,
+            dialect,
         })
     }
 
@@ -223,15 +226,14 @@ impl Proxy {
 
     fn begin(&mut self, token: u64, request: Request, bytes: Vec<u8>) {
         let now_us = self.board.now_us();
-        let key = http::key_of(&request.target);
+        let key = self.dialect.key_of(&request.target);
         let mut state = self.board.state();
         let in_flight = state.ledger.began();
         let admitted = state.model.admits(now_us);
         let latency_us = state.model.latency_us();
         let fault = if admitted { state.model.fault(&request.method) } else { None };
         let suffixes = &state.model.settings().fast_suffixes;
-        let fast =
-            request.method == "GET" && !request.special && suffixes.iter().any(|one| key.ends_with(one.as_str()));
+        let fast = self.dialect.is_plain_read(&request) && suffixes.iter().any(|one| key.ends_with(one.as_str()));
         let shared_key = state.ledger.key(&key);
         drop(state);
         let received_bytes = (bytes.len() - request.head_bytes) as u64;
@@ -266,9 +268,9 @@ impl Proxy {
         };
         connection.exchange = Some(exchange);
         if !admitted {
-            self.answer(token, Answer::error(503, "SlowDown", &key), now_us);
+            self.answer(token, Answer::error(self.dialect, 503, "SlowDown", &key), now_us);
         } else if fault == Some(Fault::Error) {
-            self.answer(token, Answer::error(500, "InternalError", &key), now_us);
+            self.answer(token, Answer::error(self.dialect, 500, "InternalError", &key), now_us);
         } else if fast {
             match self.objects.get(&key) {
                 Some(object) => self.answer_fast(token, &object, now_us),
@@ -280,10 +282,11 @@ impl Proxy {
     }
 
     fn answer_fast(&mut self, token: u64, object: &Arc<Object>, now_us: u64) {
+        let dialect = self.dialect;
         let Some(exchange) = self.connection(token).and_then(|one| one.exchange.as_mut()) else {
             return;
         };
-        let found = Answer::of_object(object, exchange.request.range.as_deref(), &exchange.record.key);
+        let found = Answer::of_object(dialect, object, exchange.request.range.as_deref(), &exchange.record.key);
         match found {
             Some(answer) => self.answer(token, answer, now_us),
             None => self.pass_on(token),
@@ -292,13 +295,16 @@ impl Proxy {
 
     /// Ask the server, with the client's own request.
     fn pass_on(&mut self, token: u64) {
+        let (dialect, server) = (self.dialect, self.server.to_string());
         let Some(exchange) = self.connection(token).and_then(|one| one.exchange.as_mut()) else {
             return;
         };
         exchange.record.fast = false;
-        let request = std::mem::take(&mut exchange.bytes);
+        let bytes = std::mem::take(&mut exchange.bytes);
+        let changed = dialect.changed_keys(&exchange.request, &exchange.record.key, &bytes);
+        let request = dialect.passed_on(bytes, exchange.request.head_bytes, &server);
         let job = Job { token, method: exchange.request.method.clone(), request };
-        for key in changed_keys(&exchange.request, &exchange.record.key, &job.request) {
+        for key in changed {
             self.forget(&key);
         }
         self.upstream.submit(job);
@@ -350,7 +356,7 @@ impl Proxy {
             Ok(answer) => Answer::of_server(answer),
             Err(message) => {
                 let _ = writeln!(std::io::stderr(), "latency-proxy: {key}: {message}");
-                Answer::error(502, "BadGateway", &key)
+                Answer::error(self.dialect, 502, "BadGateway", &key)
             }
         };
         let now_us = self.board.now_us();
@@ -365,9 +371,11 @@ impl Proxy {
             return; // the object has changed since
         }
         let fetch = self.fetches.remove(&key).expect("it was there");
-        let found = done.answer.ok().filter(|answer| answer.status == 200).and_then(|answer| {
-            Object::new(&answer.bytes[answer.head_bytes..], &answer.etag, &answer.last_modified).ok()
-        });
+        let found = done
+            .answer
+            .ok()
+            .filter(|answer| answer.status == 200)
+            .and_then(|answer| Object::new(&answer.bytes[answer.head_bytes..], &answer.object_lines).ok());
         let Some(object) = found.map(Arc::new) else {
             for token in fetch.waiting {
                 self.pass_on(token);

@@ -29,8 +29,7 @@ pub struct Answer {
     pub bytes: Vec<u8>,
     pub head_bytes: usize,
     pub closes: bool,
-    pub etag: String,
-    pub last_modified: String,
+    pub object_lines: String,
 }
 
 /// The end of a job.
@@ -175,8 +174,7 @@ fn ask(stream: &mut TcpStream, job: &Job) -> Result<Option<Answer>, Error> {
         bytes,
         head_bytes: head.head_bytes,
         closes: head.closes,
-        etag: head.etag,
-        last_modified: head.last_modified,
+        object_lines: head.object_lines,
     }))
 }
 
