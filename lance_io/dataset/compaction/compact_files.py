@@ -20,13 +20,14 @@ from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.compaction.compaction_options import CompactionOptions, compaction_options
 from lance_io.dataset.compaction.compaction_values import CompactionMetrics, RewriteResult, TaskValues
 from lance_io.dataset.compaction.copy_blobs import BlobCopies
+from lance_io.dataset.compaction.copy_pages import copy_pages_of, obstacle_to_copying
 from lance_io.dataset.compaction.plan_tasks import SourceFragment, plan_bins
 from lance_io.dataset.compaction.rewrite_fragments import carry_lineage, new_files, rewrite_rows_of
 from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 from lance_io.dataset.version.describe import fragment_metadata, stored_fragment
 from lance_io.dataset.version.index_entries import load_indices
 from lance_io.dataset.version.open_version import check_out
-from lance_io.errors import UsageError
+from lance_io.errors import OperationError, UsageError
 from lance_io.format.version import V0_1
 from lance_io.plans.plan import RollBackOnError
 from lance_io.table.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
@@ -113,8 +114,13 @@ def _write(
     copies = BlobCopies(state) if state.schema.has_blobs and state.manifest.data_version != V0_1 else None
     files = new_files(state, sum(counts), task.options, progress, copies)
 
+    is_copied = _is_copied(state, places, task.options)
+
     def write() -> Plan[RewriteResult]:
-        yield from rewrite_rows_of(state, places, files, task.options, copies)
+        if is_copied:
+            yield from copy_pages_of(state, places, files, task.options)
+        else:
+            yield from rewrite_rows_of(state, places, files, task.options, copies)
         fragments = yield from carry_lineage(state, places, files.fragments)
         return RewriteResult(
             read_version=task.read_version,
@@ -125,6 +131,16 @@ def _write(
 
     result: RewriteResult = yield RollBackOnError(write(), files.roll_back)
     return result, files
+
+
+def _is_copied(state: DatasetState, places: Sequence[int], options: CompactionOptions) -> bool:
+    """Whether pages are copied as they are. Raises `OperationError` where they have to be and cannot."""
+    if not options.may_copy:
+        return False
+    obstacle = obstacle_to_copying(state, places, options.file_version(state.manifest.data_version))
+    if obstacle is not None and options.compaction_mode == "force_binary_copy":
+        raise OperationError(f"binary copy is not supported here: {obstacle}", path=state.location.uri)
+    return obstacle is None
 
 
 def _places_of(state: DatasetState, fragments: Iterable[FragmentMetadata]) -> list[int]:

@@ -162,6 +162,14 @@ class NewFiles:
                 yield from self._finish()
                 yield from self._close()
 
+    def copy(self, pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
+        """Write some rows by what writes their pages as they are; all of them go into one file."""
+        file = self._file or self._open()
+        yield from file.copy(pages)
+        if self._is_full():
+            yield from self._finish()
+            yield from self._close()
+
     def finish(self) -> Plan[None]:
         """Complete the last file, when all rows are written."""
         if self._file is not None:

@@ -209,6 +209,21 @@ class FileWriter:
     def _pages_ahead(self) -> int:
         return cpu_count()
 
+    # -- pages of other files -----------------------------------------------------------------------------------------
+
+    def add_page(self, column: int, first_row: int, page: EncodedPage) -> Plan[None]:
+        """Write a page that is encoded already, as it is; pages of a column come in the order of their rows.
+
+        first_row  of its rows, in this file
+        """
+        for buffers in self._places.page(column, first_row, page):
+            yield from self._writes.add(buffers)
+
+    def end_pages(self, num_rows: int) -> Plan[None]:
+        """All columns have so many rows more by pages that were written as they are."""
+        self.num_rows += num_rows
+        yield from self._writes.flush()
+
     # -- the rest of the file -----------------------------------------------------------------------------------------
 
     def add_schema_metadata(self, key: str, value: str) -> None:

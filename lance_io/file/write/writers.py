@@ -31,7 +31,7 @@ from lance_io.store.url import load_client, open_store, uri_on
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
@@ -102,6 +102,12 @@ class FileWriting:
         self._check_open()
         arrays = yield Compute(partial(self.writer.ingest, batch), lambda: batch.nbytes)
         yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
+
+    def copy(self, pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
+        """Append rows by what writes their pages as they are, in a file of version 2.x."""
+        self._check_open()
+        assert isinstance(self.writer, FileWriter), "files of version 0.1 have no pages"
+        yield from self._or_abort(pages(self.writer))
 
     def add_global_buffer(self, data: Any) -> Plan[int]:
         """Write a global buffer; its index, from 1 on."""
