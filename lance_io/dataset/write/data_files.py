@@ -110,6 +110,7 @@ class NewFiles:
     schema      of the files, in the order of the batches' columns; its metadata say whether the table manages blobs
     new_name    makes the name of a file
     payloads    reads blobs that batches name in other files
+    checks_rows whether what the rows add up to is compared with what goes into pages
     fragments   what was written, of id 0; none for no rows
     """
 
@@ -124,6 +125,7 @@ class NewFiles:
         durability: Durability | None = None,
         new_name: Callable[[], str] = data_file_name,
         payloads: PayloadReader | None = None,
+        checks_rows: bool = False,
     ) -> None:
         self.location = location
         self.fragments: list[Fragment] = []
@@ -137,6 +139,7 @@ class NewFiles:
             "durability": durability,
             "blob_table": self._blob_table,
             "payloads": payloads,
+            "checks_rows": checks_rows,
             **limits.options,
         }
         self._batches = _batches(limits) if version == V0_1 else None
@@ -203,10 +206,14 @@ class NewFiles:
         if self._file is not None:
             yield from self._close()
 
-    def publish(self) -> Plan[None]:
-        """Make the last file visible."""
+    def close_last(self) -> Plan[None]:
+        """Make the last file visible, which is complete; no commit names it yet."""
         if self._file is not None:
             yield from self._close()
+
+    def publish(self) -> Plan[None]:
+        """Make the last file visible, for a commit that may be under way."""
+        yield from self.close_last()
         self._is_published = True
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -53,6 +53,7 @@ class FileWriting:
     batches     of a file of version 0.1: what its rows become
     blob_table  the folder of the table, if that manages its blobs
     payloads    reads blobs that batches name in other files
+    checks_rows as for `FileWriter`
     Everything else is as for `FileWriter`.
     """
 
@@ -70,6 +71,7 @@ class FileWriting:
         batches: BatchOptions | None = None,
         blob_table: Location | None = None,
         payloads: PayloadReader | None = None,
+        checks_rows: bool = False,
     ) -> None:
         self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
         self.writer: FileWriter | BatchedFileWriter
@@ -89,6 +91,7 @@ class FileWriting:
                 blob_references=blob_references,
                 blobs_managed=blob_table is not None,
                 payloads=payloads,
+                checks_rows=checks_rows,
             )
         self._over: str | None = None  # why nothing can be written any more
         self._written: WrittenFile | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -13,6 +14,7 @@ import lance_io
 from lance_io.dataset.version.index_entries import load_indices
 from lance_io.optimize import Compaction
 from lance_io.plans.plan import drive_sync
+from lance_io.proto import table_pb2
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +96,49 @@ def test_answers_stay(tmp_path: Path, kind: str, *, stable: bool) -> None:
     lance.dataset(str(path)).delete("a = 40")
     lance_io.dataset(str(path)).delete("a = 41")
     answers(path)
+
+
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP", "NGRAM", "IVF_FLAT"])
+def test_indices_that_are_left_as_they_are(tmp_path: Path, kind: str) -> None:
+    """The record of where rows went is as pylance's, and pylance finds them by it, again and again."""
+    mine, theirs = tmp_path / "t.lance", tmp_path / "theirs.lance"
+    write_table(mine, kind, stable=False)
+    shutil.copytree(mine, theirs)
+    before = answers(mine)
+    lance_io.dataset(str(mine)).optimize.compact_files(defer_index_remap=True)
+    lance.dataset(str(theirs)).optimize.compact_files(defer_index_remap=True)
+    for path in (mine, theirs):
+        assert answers(path) == before
+    assert record_of(mine) == record_of(theirs)
+    assert covered(mine) == covered(theirs)
+    for number in range(2):  # a record goes on, whoever compacts, asked or not
+        for path in (mine, theirs):
+            lance.dataset(str(path)).delete(f"a = {40 + number}")
+            lance.write_dataset(lance.dataset(str(path)).to_table(limit=2), str(path), mode="append")
+        before = answers(mine)
+        metrics = lance_io.dataset(str(mine)).optimize.compact_files()
+        lance.dataset(str(theirs)).optimize.compact_files(defer_index_remap=True)
+        assert metrics.fragments_removed > 1
+        assert answers(mine) == answers(theirs) == before
+        assert record_of(mine) == record_of(theirs)
+    lance_io.dataset(str(theirs)).optimize.compact_files(materialize_deletions_threshold=0.0)
+    answers(theirs)
+
+
+def record_of(path: Path) -> list[Any]:
+    """The fragment reuse index, without what differs from run to run."""
+    (entry,) = [one for one in drive_sync(load_indices(lance_io.dataset(str(path))._state)) if one.is_system]
+    assert entry.message is not None
+    details = table_pb2.FragmentReuseIndexDetails.FromString(entry.message.index_details.value)
+    return [entry.name, entry.fragment_ids, entry.dataset_version, str(details)]
+
+
+def test_stable_row_ids_need_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    write_table(path, "BITMAP", stable=True)
+    for library in (lance, lance_io):
+        with pytest.raises(OSError, match="stable row IDs"):
+            library.dataset(str(path)).optimize.compact_files(defer_index_remap=True)
 
 
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP"])
