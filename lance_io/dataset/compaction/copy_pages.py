@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lance_io.dataset.version.validation import open_file
 from lance_io.encodings.rounds import fetch
 from lance_io.encodings.written import EncodedPage, PageBuffer, Role
 from lance_io.errors import FormatError
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.data_file import OpenedFile
+from lance_io.file.open.open_file import open_cached
 from lance_io.file.write.write_plan import file_plan
 from lance_io.format.version import V0_1, V2_0
-from lance_io.format.wire import parse_message
 from lance_io.proto import encodings21_pb2
 from lance_io.spans import Ranges
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.compaction.compaction_options import CompactionOptions
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.data_files import NewFiles
+    from lance_io.file.file_steps import Tail
     from lance_io.file.open.file_source import FileRef
     from lance_io.file.write.file_bytes import FileWriter
     from lance_io.format.columns import PageInfo
@@ -40,8 +40,12 @@ if TYPE_CHECKING:
 
     Placed = tuple[int, int, PageInfo]  # column, top-level row of the first row in the old file, page
 
-_DATA_BUFFERS: Final = {"mini_block_layout": (1,), "full_zip_layout": (0,), "constant_layout": (0, 1, 2)}
-"""Which buffers of a layout hold rows; the others say where they are."""
+_WIRE_TYPE_BITS: Final = 3
+_DATA_BUFFERS: Final = {
+    encodings21_pb2.PageLayout.MINI_BLOCK_LAYOUT_FIELD_NUMBER: (1,),
+    encodings21_pb2.PageLayout.FULL_ZIP_LAYOUT_FIELD_NUMBER: (0,),
+}
+"""Which buffers of a layout, by its number, hold rows; the others say where they are. Of other layouts all do."""
 
 
 def obstacle_to_copying(state: DatasetState, places: Sequence[int], version: FileVersion) -> str | None:
@@ -85,36 +89,51 @@ def copy_pages_of(
 
 
 def _copy(state: DatasetState, ref: FileRef, num_rows: int, bytes_at_once: int, writer: FileWriter) -> Plan[None]:
-    file = yield from open_file(state.context, ref)
+    file, tail = yield ReadFile(
+        state.context, ref.key, open_cached(state.context, ref, [], is_whole=True), ref.size_bytes
+    )
     if not isinstance(file, OpenedFile) or file.num_rows != num_rows:
         raise FormatError(f"the file has {file.num_rows} rows, the manifest says {num_rows}", path=ref.key)
     first_row = writer.num_rows
     for portion in _portions(_pages(file), bytes_at_once):
-        places = [place for *_, page in portion for place in zip(page.buffer_offsets, page.buffer_sizes, strict=True)]
-        starts = np.array([offset for offset, _ in places], dtype=np.int64)
-        ranges = Ranges(starts, starts + np.array([size for _, size in places], dtype=np.int64), keep=True)
-        fetched = yield ReadFile(state.context, ref.key, fetch(ranges), ref.size_bytes)
-        number = 0
+        pieces = yield from _read(state, ref, [page for *_, page in portion], tail)
         for column, row, page in portion:
-            buffers = []
-            roles = _roles(page, len(page.buffer_sizes), file.version)
-            for size, role in zip(page.buffer_sizes, roles, strict=True):
-                buffers.append(PageBuffer(role, (fetched.piece(number, size),)))
-                number += 1
-            encoded = EncodedPage(page.num_rows, page.encoding, tuple(buffers))
-            yield from writer.add_page(column, first_row + row, encoded)
+            roles = _roles(page, file.version)
+            buffers = tuple([PageBuffer(role, (next(pieces),)) for role in roles])
+            yield from writer.add_page(column, first_row + row, EncodedPage(page.num_rows, page.encoding, buffers))
     yield from writer.end_pages(num_rows)
 
 
+def _read(
+    state: DatasetState, ref: FileRef, pages: Sequence[PageInfo], tail: Tail | None
+) -> Plan[Iterator[memoryview]]:
+    """The buffers of some pages, one after the other.
+
+    tail  the end of the file, where it was just read
+    """
+    places = [place for page in pages for place in zip(page.buffer_offsets, page.buffer_sizes, strict=True)]
+    if tail is not None and tail.start <= min((offset for offset, _ in places), default=0):
+        view = memoryview(tail.buffer)
+        return iter([view[offset - tail.start : offset - tail.start + size] for offset, size in places])
+    starts = np.array([offset for offset, _ in places], dtype=np.int64)
+    ranges = Ranges(starts, starts + np.array([size for _, size in places], dtype=np.int64), keep=True)
+    fetched = yield ReadFile(state.context, ref.key, fetch(ranges), ref.size_bytes)
+    return (fetched.piece(number, size) for number, (_, size) in enumerate(places))
+
+
 def _pages(file: OpenedFile) -> list[Placed]:
-    """All pages of a file by the place of their bytes; those of one column come in the order of their rows."""
+    """All pages of a file, column by column; those of one column come in the order of their rows."""
     found: list[Placed] = []
-    for column, path in enumerate(file.paths):
-        info = file.info(column)
-        if file.version != V2_0:
-            file.column(column)  # its rows are those of the file
-        starts = (info.row_starts // path.slots_per_row).tolist()
-        found += [(column, row, page) for row, page in zip(starts[:-1], info.pages, strict=True)]
+    for column, (path, info) in enumerate(zip(file.paths, file.infos(), strict=True)):
+        slots = path.slots_per_row
+        if file.version != V2_0 and info.num_rows != file.num_rows * slots:
+            raise FormatError(
+                f"{info.num_rows // slots} rows in its pages; the file has {file.num_rows}",
+                path=file.key,
+                where=f"column {column}",
+            )
+        starts = info.row_starts.tolist()
+        found += [(column, start // slots, page) for start, page in zip(starts, info.pages, strict=False)]
     return found
 
 
@@ -132,9 +151,10 @@ def _portions(pages: list[Placed], num_bytes: int) -> Iterator[list[Placed]]:
         yield portion
 
 
-def _roles(page: PageInfo, num_buffers: int, version: FileVersion) -> list[Role]:
-    if version == V2_0:
-        return [Role.DATA] * num_buffers
-    layout = parse_message(encodings21_pb2.PageLayout, page.encoding, "page layout").WhichOneof("layout")
-    data = _DATA_BUFFERS.get(layout or "", tuple(range(num_buffers)))
-    return [Role.DATA if number in data else Role.INDEX for number in range(num_buffers)]
+def _roles(page: PageInfo, version: FileVersion) -> list[Role]:
+    """What each buffer of a page is for; a layout is one field of its message, whose number comes first."""
+    numbers = range(len(page.buffer_sizes))
+    data: Sequence[int] = numbers
+    if version != V2_0 and page.encoding:
+        data = _DATA_BUFFERS.get(page.encoding[0] >> _WIRE_TYPE_BITS, numbers)
+    return [Role.DATA if number in data else Role.INDEX for number in numbers]

@@ -163,16 +163,13 @@ class FileWriter:
             return
         if self._plan.has_blobs:
             arrays = yield from self._blobs.describe(self.schema.fields, arrays)
-        if self._came is not None and isinstance(self._queues, LeafQueues):
-            found = yield Compute(partial(self._queues.sum_rows, arrays), lambda: 1 << 20)
-            self._came = [before + more for before, more in zip(self._came, found, strict=True)]
         self.num_rows += num_rows
         num_bytes = sum([array_bytes(array) for array in arrays])
         if self._can_gather and num_rows < GATHERED_ROWS and num_bytes < self._gathered_bytes_max:
             yield from self._gather(arrays if held else [copy_array(array) for array in arrays], num_rows, num_bytes)
         else:
             yield from self._add_gathered()
-            yield from self._write_pages(self._queues.add(arrays, held=held))
+            yield from self._queue(arrays, held=held)
         yield from self._writes.flush()
 
     def _gather(self, arrays: list[pa.Array], num_rows: int, num_bytes: int) -> Plan[None]:
@@ -187,10 +184,17 @@ class FileWriter:
         batches, self._gathered = self._gathered, []
         self._gathered_rows = self._gathered_bytes = 0
         if len(batches) == 1:
-            yield from self._write_pages(self._queues.add(batches[0], held=True))
+            yield from self._queue(batches[0], held=True)
         elif batches:
             joined = [pa.concat_arrays(list(pieces)) for pieces in zip(*batches, strict=True)]
-            yield from self._write_pages(self._queues.add(joined, held=True))
+            yield from self._queue(joined, held=True)
+
+    def _queue(self, arrays: list[pa.Array], *, held: bool) -> Plan[None]:
+        """Let rows wait for their pages, and write those that are full."""
+        if self._came is not None and isinstance(self._queues, LeafQueues):
+            found = yield Compute(partial(self._queues.sum_rows, arrays), lambda: 1 << 20)
+            self._came = [before + more for before, more in zip(self._came, found, strict=True)]
+        yield from self._write_pages(self._queues.add(arrays, held=held))
 
     # -- pages ------------------------------------------------------------------------------------------------------
 
