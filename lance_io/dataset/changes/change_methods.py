@@ -144,7 +144,7 @@ class DatasetChanges(SyncFace, DatasetProperties):
         self._change(evolution.alter_columns(self._state, alterations))
 
     def drop_columns(self, columns: list[str]) -> None:
-        """Take columns, or members of structs, out of the schema; `cleanup_old_versions` and pylance's compaction free
+        """Take columns, or members of structs, out of the schema; `optimize.compact_files` and a cleanup free
         their space. Raises `ValueError` for a column that is not there, and for all columns.
         """
         self._change(evolution.drop_columns(self._state, columns))
