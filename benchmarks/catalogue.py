@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from benchmarks.commits import commit_cases
+from benchmarks.compaction import compaction_cases
 from benchmarks.filters import filter_cases
 from benchmarks.oldversions import old_version_cases
 from benchmarks.reads import read_cases
@@ -26,6 +27,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from filter_cases(tables)
     yield from write_cases(tables)
     yield from commit_cases(tables)
+    yield from compaction_cases(tables)
     yield from share_cases(tables)
     yield from spark_cases(tables)
     yield from old_version_cases(tables)

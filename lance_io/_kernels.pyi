@@ -704,6 +704,12 @@ def join_strings(
 def gather_ranges(buffer: Buffer, offsets: Buffer, lengths: Buffer, /) -> OwnedBuffer:
     """Concatenate slices of a buffer; a single length (i64[1]) serves all offsets."""
 
+def sum_hashes(data: Buffer, width: int, first: int, num_values: int, /) -> int:
+    """The sum, modulo 2^64, of the hashes of `num_values` values of `width` bytes each, from value `first` on."""
+
+def sum_hashes_variable(data: Buffer, offsets: Buffer, is_wide: bool, first: int, num_values: int, /) -> int:
+    """The same of `data[offsets[i]:offsets[i + 1]]`; offsets are i64 where `is_wide`, else i32."""
+
 def set_bits(bits: Buffer, first_bit: int, num_bits: int, /) -> OwnedBuffer:
     """Which bits of a mask are set, i64 ascending: the lowest bit of a byte is its first, `first_bit` counts as 0."""
 

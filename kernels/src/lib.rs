@@ -54,6 +54,8 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(fullzip::encode::encode_fullzip, m)?)?;
     m.add_function(wrap_pyfunction!(encode::level_blocks::encode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(arrays::gather::gather_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(arrays::hashes::sum_hashes, m)?)?;
+    m.add_function(wrap_pyfunction!(arrays::hashes::sum_hashes_variable, m)?)?;
     m.add_function(wrap_pyfunction!(batches::bits::join_bits, m)?)?;
     m.add_function(wrap_pyfunction!(batches::lists::join_lists, m)?)?;
     m.add_function(wrap_pyfunction!(batches::strings::join_strings, m)?)?;

@@ -279,6 +279,43 @@ def cleanup(
         raise UsageError("--dry-run and --yes contradict each other")
 
 
+@implemented_in("compact")
+def compact(
+    uri: DatasetUri,
+    target_rows: Annotated[
+        int | None, typer.Option("--target-rows", min=1, help="Rows that a fragment should have; 1,048,576 by default.")
+    ] = None,
+    mode: Annotated[
+        Literal["reencode", "try_binary_copy", "force_binary_copy"] | None,
+        typer.Option("--mode", help="Whether pages are made anew, or copied as they are where that is allowed."),
+    ] = None,
+    max_fragments: Annotated[
+        int | None, typer.Option("--max-fragments", min=1, help="Take at most so many fragments.")
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option("--max-bytes", min=1, help="Take fragments of at most so many bytes.")
+    ] = None,
+    memory_limit: Annotated[
+        int | None, typer.Option("--memory-limit", min=1, help="Bytes that rows under way may take.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read the new files back before they are committed.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show fragments, bytes, requests and money, and do nothing.")
+    ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="NAME", help="With --dry-run: as if the table were in such a store."),
+    ] = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Put small fragments together, without the rows that are deleted."""
+    if store is not None and not dry_run:
+        raise UsageError("--store says what a --dry-run is for")
+
+
 # -- what reading costs ------------------------------------------------------------------------------------------------
 
 

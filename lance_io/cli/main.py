@@ -67,6 +67,7 @@ for command in (
     commands.delete,
     commands.restore,
     commands.tag,
+    commands.compact,
     commands.cleanup,
     commands.explain,
     commands.bench,

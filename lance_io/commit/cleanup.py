@@ -1,6 +1,8 @@
 """Removing old versions and what nobody refers to (rules: `table/transaction/garbage.py`).
 
-    plan      tags, branches, every manifest, every file: what may go, and how much it is
+    plan      tags, branches, listings of versions and files: what may go, and how much it is. A manifest is read only
+              where the listing cannot decide: those that stay, those that may be younger than they look, and, where
+              young files are left that nobody names, those that go
     announce  which versions go, so that nobody begins to build on them; then look again for tags, pins (`pins.py`) and
               branches, and how old the versions are by the store's clock, which that writing told: what is held on to
               or young stays
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 from lance_io.commit.latest import versions_prefix
 from lance_io.commit.pins import announce, release, time_ns
@@ -49,10 +51,12 @@ from lance_io.table.transaction.garbage import (
     is_old,
     is_unsettled,
     is_young,
+    keys_of,
+    unverified,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from lance_io.commit.pins import Intent
     from lance_io.commit.target import CommitTarget
@@ -60,14 +64,24 @@ if TYPE_CHECKING:
     from lance_io.store.url import Location
 
     BlobsOf = Callable[[Manifest], Plan[set[str]]]
+    Progress = Callable[[int, int | None], object]
+
+T = TypeVar("T")
 
 DELETES_AT_ONCE: Final = 1000
+_ANNOUNCED_AT_ONCE: Final = 20_000  # versions: looking who holds on to some takes a listing of all on local disk
 _ANNOUNCED_S: Final = 60  # how long removing what is announced at once may take at a given rate
 _READS_AT_ONCE: Final = 64
 _FOLDERS: Final = (VERSIONS, DATA, DELETIONS, TRANSACTIONS, INDICES)
 _WRITTEN_FOLDERS: Final = (VERSIONS, DELETIONS, TRANSACTIONS, TAGS, BRANCHES, DATA)
 
 _logger = logging.getLogger(__name__)
+
+
+class _Rules(TypedDict):
+    unfinished: Container[str]
+    delete_unverified: bool
+    now_ns: int
 
 
 class CleanupRefused(UsageError, OSError):
@@ -96,7 +110,8 @@ class OldVersion:
     """A version that may go.
 
     file          its manifest file
-    committed_ns  when it was committed, by its writer's clock, ns since the epoch
+    committed_ns  when it was committed at the latest, by its writer's clock, ns since the epoch; by the store's where
+                  the manifest was not read
     """
 
     version: int
@@ -117,7 +132,7 @@ class CleanupPlan:
     newest     number of the newest version when this was planned
     versions   old versions
     files      other files, with their kind
-    removed    what the old versions refer to
+    removed    what the old versions refer to, of what only this tells that it may go
     unfinished paths of files that have not got their names yet
     root       the table's folder, where its tags and branches are
     branch     name of the branch that is cleaned, None for the main one
@@ -163,36 +178,30 @@ class _Held:
     branches: list[str] = field(default_factory=list)
     files: References = field(default_factory=References)
 
+    def has(self, version: int) -> bool:
+        """Whether a tag or branch names a version."""
+        return version in self.tagged or version in self.forked
+
 
 @dataclass
 class _SortedOut:
     """Versions that go and those that stay.
 
-    kept, removed  what they refer to
+    kept           what those refer to that stay
     old            those that go; tagged: numbers of those that stay only because of a tag
     num_young      how many stay only because they are young
     """
 
     kept: References
-    removed: References = field(default_factory=References)
     old: list[OldVersion] = field(default_factory=list)
     tagged: set[int] = field(default_factory=set)
     num_young: int = 0
 
-    def add(
-        self, found: OldVersion, manifest: Manifest, blobs: set[str], held: _Held, *, asked_for: bool, young: bool
-    ) -> None:
-        """Sort out one version."""
-        version = found.version
-        is_held = version in held.tagged or version in held.forked
-        if asked_for and not young and not is_held:
-            self.old.append(found)
-            self.removed.add(manifest, blobs)
-            return
-        self.kept.add(manifest, blobs)
+    def keep(self, version: int, held: _Held, *, asked_for: bool, young: bool) -> None:
+        """Count one that stays."""
         if asked_for and not young and version in held.tagged:
             self.tagged.add(version)
-        self.num_young += asked_for and young and not is_held
+        self.num_young += asked_for and young and not held.has(version)
 
 
 def plan_cleanup(
@@ -203,6 +212,7 @@ def plan_cleanup(
     root: Location | None = None,
     branch: str | None = None,
     blobs_of: BlobsOf | None = None,
+    progress: Progress | None = None,
 ) -> Plan[CleanupPlan]:
     """What a cleanup would remove; changes nothing.
 
@@ -210,9 +220,10 @@ def plan_cleanup(
     root     the table's folder when `target` is one of its branches
     branch   the branch's name, None for the main one
     blobs_of gives the paths of the managed blobs that a version refers to; without, all of them stay
+    progress is told how many versions are decided on, and how many there are
 
-    Raises `FormatError` for any manifest, tag or branch that cannot be read: nothing is removed on a guess. Raises
-    `CleanupRefused` for tagged versions that would go, if the policy says so.
+    Raises `FormatError` for any manifest, tag or branch that has to be read and cannot: nothing is removed on a guess.
+    Raises `CleanupRefused` for tagged versions that would go, if the policy says so.
     """
     place = target.place
     yield from target.handler.find_latest(place)  # finishes what a writer left half done
@@ -223,15 +234,30 @@ def plan_cleanup(
     now_ns = target.clock.time_ns()
     sorted_out, manages_blobs = _SortedOut(kept=held.files), False
     chosen = candidates(attached, policy, current=current)
-    for start in range(0, len(named), _READS_AT_ONCE):  # never all manifests in memory
-        metas = [meta for meta, _ in named[start : start + _READS_AT_ONCE]]
-        for meta, manifest in (yield from _read_manifests(place, metas)):
+    undecided: list[ObjectMeta] = []
+    for meta, name in named:
+        version = name.version
+        is_chosen = name.scheme != "detached" and version in chosen and not held.has(version)
+        if is_chosen and _is_sure_to_go(meta, policy, now_ns):
+            sorted_out.old.append(OldVersion(version, meta, time_ns(meta.last_modified) or 0))
+        else:
+            undecided.append(meta)
+    num_sure = len(sorted_out.old)
+    for start in range(0, len(undecided), _READS_AT_ONCE):  # never all manifests in memory
+        if progress is not None:
+            progress(num_sure + start, len(named))
+        for meta, manifest in (yield from _read_manifests(place, undecided[start : start + _READS_AT_ONCE])):
             one = OldVersion(manifest.version, meta, manifest.timestamp_ns)
             asked_for = one.version in chosen and is_old(one.committed_ns, policy, now_ns=now_ns)
             young = is_young(one.newest_ns, policy, now_ns=now_ns)
-            blobs = yield from _blobs(blobs_of, manifest)
             manages_blobs |= blobs_of is not None and _manages_blobs(manifest)
-            sorted_out.add(one, manifest, blobs, held, asked_for=asked_for, young=young)
+            if asked_for and not young and not held.has(one.version):
+                sorted_out.old.append(one)
+                continue
+            sorted_out.kept.add(manifest, (yield from _blobs(blobs_of, manifest)))
+            sorted_out.keep(one.version, held, asked_for=asked_for, young=young)
+    if progress is not None:
+        progress(len(named), len(named))
     if sorted_out.tagged and policy.error_if_tagged:
         raise CleanupRefused(
             f"Cleanup error: versions {sorted(sorted_out.tagged)} would be removed, but have tags. Delete the "
@@ -240,20 +266,20 @@ def plan_cleanup(
         )
     unfinished = yield from unfinished_files(place, manages_blobs=manages_blobs)
     files, oldest = (yield from _files(place, manages_blobs=manages_blobs)) | unfinished, min(attached)
-    found = garbage(
-        {path: time_ns(meta.last_modified) for path, meta in files.items() if not is_unsettled(path, files, oldest)},
-        sorted_out.kept,
-        sorted_out.removed,
-        unfinished=unfinished,
-        delete_unverified=policy.delete_unverified,
-        now_ns=now_ns,
-    )
+    written = {
+        path: time_ns(meta.last_modified) for path, meta in files.items() if not is_unsettled(path, files, oldest)
+    }
+    rules: _Rules = {"unfinished": unfinished, "delete_unverified": policy.delete_unverified, "now_ns": now_ns}
+    unsure = unverified(written, sorted_out.kept, **rules)
+    versions = tuple(sorted(sorted_out.old, key=lambda one: one.version))
+    removed = yield from _verify(place, unsure, [one.file for one in versions], blobs_of)
+    found = garbage(written, sorted_out.kept, removed, **rules)
     return CleanupPlan(
         policy,
         newest=max(attached),
-        versions=tuple(sorted(sorted_out.old, key=lambda one: one.version)),
+        versions=versions,
         files=tuple((files[path], kind) for path, kind in found),
-        removed=sorted_out.removed,
+        removed=removed,
         unfinished=frozenset(unfinished),
         root=root or place,
         branch=branch,
@@ -263,14 +289,45 @@ def plan_cleanup(
     )
 
 
-def run_cleanup(target: CommitTarget, plan: CleanupPlan, *, deletes_per_s: int | None = None) -> Plan[CleanupStats]:
+def _is_sure_to_go(meta: ObjectMeta, policy: CleanupPolicy, now_ns: int) -> bool:
+    """Whether a version that may go is old enough by the time of its manifest: it was committed before that."""
+    written_ns = time_ns(meta.last_modified)
+    if written_ns is None:
+        return False
+    return is_old(written_ns, policy, now_ns=now_ns) and not is_young(written_ns, policy, now_ns=now_ns)
+
+
+def _verify(
+    place: Location, unsure: Mapping[str, FileKind], manifests: Sequence[ObjectMeta], blobs_of: BlobsOf | None
+) -> Plan[References]:
+    """What of some files versions refer to; the newest are read first, and no more than it takes to know.
+
+    manifests  of the versions, oldest first
+    """
+    named = References()
+    files, indices = keys_of(unsure)
+    asks_blobs = any(path.startswith(f"{BLOB_FOLDER}/") for path in files)
+    for end in range(len(manifests), 0, -_READS_AT_ONCE):
+        if not files and not indices:
+            break
+        for _, manifest in (yield from _read_manifests(place, manifests[max(0, end - _READS_AT_ONCE) : end])):
+            named.add(manifest, (yield from _blobs(blobs_of, manifest)) if asks_blobs else ())
+        files = {path for path in files if path not in named.files}
+        indices -= named.indices
+    return named
+
+
+def run_cleanup(
+    target: CommitTarget, plan: CleanupPlan, *, deletes_per_s: int | None = None, progress: Progress | None = None
+) -> Plan[CleanupStats]:
     """Remove what was planned, but for what somebody holds on to by now.
 
     deletes_per_s  at most so many files a second; None as fast as the store takes it
+    progress       is told how many files are gone, and how many there are to go
     """
     if not plan.versions and not plan.files:
         return plan.stats
-    removal = _Removal(target, plan, deletes_per_s)
+    removal = _Removal(target, plan, deletes_per_s, progress)
     yield from removal.remove_versions()
     yield from removal.remove_files()
     return removal.stats
@@ -286,8 +343,11 @@ class _Removal:
     failed          keys of files that could not be removed
     """
 
-    def __init__(self, target: CommitTarget, plan: CleanupPlan, deletes_per_s: int | None) -> None:
+    def __init__(
+        self, target: CommitTarget, plan: CleanupPlan, deletes_per_s: int | None, progress: Progress | None = None
+    ) -> None:
         self.target, self.place, self.plan = target, target.place, plan
+        self.progress = progress
         self.deletes_per_s = deletes_per_s
         self.newest = plan.newest
         self.newer = References()
@@ -306,36 +366,44 @@ class _Removal:
     def remove_versions(self) -> Plan[None]:
         """Remove the manifests that nobody holds on to; where there are none, only learn the time from the store."""
         versions, rate = self.plan.versions, self.deletes_per_s
-        size = DELETES_AT_ONCE if rate is None else min(rate * _ANNOUNCED_S, DELETES_AT_ONCE)
-        for start in range(0, max(len(versions), 1), size):
+        size = _ANNOUNCED_AT_ONCE if rate is None else min(rate * _ANNOUNCED_S, DELETES_AT_ONCE)
+        start = 0
+        while True:
             batch = versions[start : start + size]
             intent = yield from announce(self.place, [one.version for one in batch], self.target.clock)
             try:
-                yield from self._remove_announced(batch, intent)
+                start += yield from self._remove_announced(batch, intent)
             except Exception:
                 yield from release(self.place, intent)
                 raise
             yield from release(self.place, intent)
+            if start >= len(versions):
+                break
 
-    def _remove_announced(self, batch: Sequence[OldVersion], intent: Intent) -> Plan[None]:
+    def _remove_announced(self, batch: Sequence[OldVersion], intent: Intent) -> Plan[int]:
+        """Remove versions while it is sure that nobody begins to build on them; gives how many were done with."""
         if intent.written_ns is not None:  # the store's clock, which all writers share; ours may be ahead of it
             self.now_ns = min(self.now_ns, intent.written_ns)
         if not batch:
-            return
+            return 0
         held = yield from _find_held_versions(self.plan.root, self.plan.branch)
         spared = [one for one in batch if self._is_spared(one, held, intent)]
         for _, manifest in (yield from _read_manifests(self.place, [one.file for one in spared])):
             self.newer.add(manifest, (yield from _blobs(self.plan.blobs_of, manifest)))
-        going = [one.file for one in batch if one not in spared]
-        for part in self._parts(going):
+        kept = {one.version for one in spared}
+        going = [one for one in batch if one.version not in kept]
+        for number, part in enumerate(self._parts(going)):
             if not intent.is_fresh(self.target.clock):
-                self.failed.update(meta.key for meta in part)  # too slow to be sure of anything: another time
+                if number:
+                    return batch.index(part[0])  # the others are announced anew
+                self.failed.update(one.file.key for one in part)  # too slow to be sure of anything: another time
                 continue
-            self.gone += yield from self._remove(part)
+            self.gone += yield from self._remove([one.file for one in part])
+        return len(batch)
 
     def _is_spared(self, one: OldVersion, held: _Held, intent: Intent) -> bool:
         """Whether somebody holds on to a version, or it is younger than was thought."""
-        if one.version in held.tagged or one.version in held.forked or one.version in intent.pinned:
+        if held.has(one.version) or one.version in intent.pinned:
             return True
         policy = self.plan.policy
         is_asked_for = is_old(one.committed_ns, policy, now_ns=self.now_ns)
@@ -380,9 +448,9 @@ class _Removal:
 
     # -- both --------------------------------------------------------------------------------------------------------
 
-    def _parts(self, metas: Sequence[ObjectMeta]) -> Iterator[Sequence[ObjectMeta]]:
+    def _parts(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
         size = min(self.deletes_per_s or DELETES_AT_ONCE, DELETES_AT_ONCE)
-        return (metas[start : start + size] for start in range(0, len(metas), size))
+        return (items[start : start + size] for start in range(0, len(items), size))
 
     def _remove(self, metas: Sequence[ObjectMeta]) -> Plan[Sequence[ObjectMeta]]:
         """Remove objects at the rate that was asked for; gives those that are gone."""
@@ -397,6 +465,9 @@ class _Removal:
             _logger.warning("cleanup: %d files could not be removed: %s", len(keys), error)
             self.failed.update(keys)
             return ()
+        if self.progress is not None:
+            done = len(self.gone) + len(self.removed) + len(keys)
+            self.progress(done, len(self.plan.versions) + len(self.plan.files))
         return metas
 
 

@@ -738,3 +738,121 @@ class IndexFile(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___IndexFile: _TypeAlias = IndexFile  # noqa: Y015
+
+@_typing.final
+class FragmentReuseIndexDetails(_message.Message):
+    """Details of the system index `__lance_frag_reuse`: where compactions moved rows whose indices were left as they are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Content(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        VERSIONS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentReuseIndexDetails.Version]:
+            """oldest first"""
+
+        def __init__(
+            self,
+            *,
+            versions: _abc.Iterable[Global___FragmentReuseIndexDetails.Version] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Version(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        DATASET_VERSION_FIELD_NUMBER: _builtins.int
+        GROUPS_FIELD_NUMBER: _builtins.int
+        dataset_version: _builtins.int
+        @_builtins.property
+        def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentReuseIndexDetails.Group]: ...
+        def __init__(
+            self,
+            *,
+            dataset_version: _builtins.int = ...,
+            groups: _abc.Iterable[Global___FragmentReuseIndexDetails.Group] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset_version", b"dataset_version", "groups", b"groups"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Group(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        CHANGED_ROW_ADDRS_FIELD_NUMBER: _builtins.int
+        OLD_FRAGMENTS_FIELD_NUMBER: _builtins.int
+        NEW_FRAGMENTS_FIELD_NUMBER: _builtins.int
+        changed_row_addrs: _builtins.bytes
+        """64-bit Roaring treemap; the n-th address is the n-th row of the new fragments"""
+        @_builtins.property
+        def old_fragments(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentReuseIndexDetails.Digest]: ...
+        @_builtins.property
+        def new_fragments(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentReuseIndexDetails.Digest]: ...
+        def __init__(
+            self,
+            *,
+            changed_row_addrs: _builtins.bytes = ...,
+            old_fragments: _abc.Iterable[Global___FragmentReuseIndexDetails.Digest] | None = ...,
+            new_fragments: _abc.Iterable[Global___FragmentReuseIndexDetails.Digest] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_row_addrs", b"changed_row_addrs", "new_fragments", b"new_fragments", "old_fragments", b"old_fragments"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Digest(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
+        NUM_DELETED_ROWS_FIELD_NUMBER: _builtins.int
+        id: _builtins.int
+        physical_rows: _builtins.int
+        num_deleted_rows: _builtins.int
+        def __init__(
+            self,
+            *,
+            id: _builtins.int = ...,
+            physical_rows: _builtins.int = ...,
+            num_deleted_rows: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "num_deleted_rows", b"num_deleted_rows", "physical_rows", b"physical_rows"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    INLINE_FIELD_NUMBER: _builtins.int
+    EXTERNAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def inline(self) -> Global___FragmentReuseIndexDetails.Content: ...
+    @_builtins.property
+    def external(self) -> Global___ExternalFile: ...
+    def __init__(
+        self,
+        *,
+        inline: Global___FragmentReuseIndexDetails.Content | None = ...,
+        external: Global___ExternalFile | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "external", b"external", "inline", b"inline"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "external", b"external", "inline", b"inline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["inline", "external"]  # noqa: Y015
+    _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
+
+Global___FragmentReuseIndexDetails: _TypeAlias = FragmentReuseIndexDetails  # noqa: Y015

@@ -128,6 +128,43 @@ def test_restore(run: Any, uri: str) -> None:
     assert run("restore", uri, "--version", 9).code == 1
 
 
+# -- compact -----------------------------------------------------------------------------------------------------------
+
+
+def test_compact(run: Any, uri: str) -> None:
+    before = values(uri)
+    planned = run("compact", uri, "--dry-run", "--json").report
+    (task,) = planned["tasks"]
+    assert (task["fragment_ids"], task["num_rows"], task["num_new_fragments"]) == ([0, 1], 100, 1)
+    sizes = [file.stat().st_size for file in (Path(uri) / "data").iterdir()]
+    assert task["bytes_written"] == planned["bytes_written"] == sum(sizes)
+    assert 0 < planned["bytes_read"] <= sum(sizes)
+    assert planned["requests_written"] == 5  # a file, and two commits of a transaction and a manifest
+    priced = run("compact", uri, "--dry-run", "--store", "s3", "--json").report
+    assert priced["cost"]["usd"] > 0
+    assert "2 fragments would become 1" in run("compact", uri, "--dry-run", "--store", "s3").out
+    assert lance.dataset(uri).version == 2
+    assert run("compact", uri).out == "version 4: 2 fragments became 1, 2 files became 1\n"
+    assert values(uri) == before
+    assert run("compact", uri).out == run("compact", uri, "--dry-run").out == "nothing to compact\n"
+
+
+def test_compact_with_options(run: Any, uri: str) -> None:
+    lance.write_dataset(numbers(range(100, 130)), uri, mode="append")
+    options = ("--mode", "force_binary_copy", "--verify", "--max-fragments", 3, "--memory-limit", 1 << 26, "--json")
+    report = run("compact", uri, "--target-rows", 1000, *options).report
+    assert report == {
+        "done": True,
+        "version": 5,
+        "fragments_removed": 3,
+        "fragments_added": 1,
+        "files_removed": 3,
+        "files_added": 1,
+    }
+    assert run("compact", uri, "--store", "s3").code == 2
+    assert run("compact", uri, "--mode", "other").code == 2
+
+
 # -- cleanup -----------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import time
 from contextlib import suppress
@@ -16,7 +17,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lance_io.commit.cleanup import CleanupRefused, CleanupStats, auto_cleanup, plan_cleanup, run_cleanup
+import lance_io
+from lance_io.commit.cleanup import CleanupPlan, CleanupRefused, CleanupStats, auto_cleanup, plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget, SystemClock
 from lance_io.errors import FormatError, UsageError
 from lance_io.plans.plan import drive_async, drive_sync
@@ -47,6 +49,7 @@ from lance_io.table.transaction.garbage import (
 from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
 from tests.commit.tables import Sample, commit_sync
+from tests.seeds import seed_of
 
 DAY_S = 24 * 3600
 ALL = CleanupPolicy(older_than_s=0.0, young_s=0.0)
@@ -566,3 +569,95 @@ def test_files_of_unknown_age_are_young() -> None:
 
 def test_time_is_the_machines() -> None:
     assert SystemClock().time_ns() > 0 and 0 <= SystemClock().random() <= 1
+
+
+# -- what need not be read -------------------------------------------------------------------------------------------
+
+
+def reads_of(target: CommitTarget, policy: CleanupPolicy) -> tuple[CleanupPlan, int]:
+    """The plan, and how many manifests were read for it."""
+    before = target.place.store.stats.snapshot()
+    plan = drive_sync(plan_cleanup(target, policy))
+    return plan, (target.place.store.stats.snapshot() - before)["get"].requests
+
+
+def test_old_versions_and_files_go_unread(folder: Path) -> None:
+    for name in files(folder):
+        age(folder / name)
+    newest = max((folder / "_versions").glob("*.manifest"), key=lambda path: -int(path.stem))
+    os.utime(newest)
+    plan, num_reads = reads_of(target_of(folder), ALL)
+    assert (plan.stats.old_versions, num_reads) == (5, 1)
+    young = next((folder / "_transactions").glob("0-*.txn"))
+    os.utime(young)  # one that nobody names who stays: it goes only if a version that goes names it
+    plan, num_reads = reads_of(target_of(folder), ALL)
+    assert num_reads == 6
+    assert f"_transactions/{young.name}" in {meta.key[len(str(folder)) + 1 :] for meta, _ in plan.files}
+
+
+def test_a_version_is_read_where_only_its_object_is_young(folder: Path) -> None:
+    """A copy of a table has young objects, of versions that may be old."""
+    plan, num_reads = reads_of(target_of(folder), CleanupPolicy(older_than_s=3600.0, young_s=0.0))
+    assert (plan.stats.old_versions, num_reads) == (0, 6)
+
+
+class TenDaysOn(SystemClock):
+    """Ten days on."""
+
+    def time_ns(self) -> int:
+        return time.time_ns() + 10 * DAY_S * NS
+
+
+def plan_by_reading_all(root: Path, policy: CleanupPolicy) -> tuple[set[int], set[str]]:
+    """What may go by the rules, with every manifest read: versions, and paths of other files."""
+    now_ns = TenDaysOn().time_ns()
+    manifests = {path: decode_manifest(path.read_bytes()) for path in (root / "_versions").glob("*.manifest")}
+    chosen = candidates([manifest.version for manifest in manifests.values()], policy)
+    kept, removed, going = References(), References(), set()
+    for path, manifest in manifests.items():
+        newest_ns = max(manifest.timestamp_ns, path.stat().st_mtime_ns)
+        goes = (
+            manifest.version in chosen
+            and is_old(manifest.timestamp_ns, policy, now_ns=now_ns)
+            and not is_young(newest_ns, policy, now_ns=now_ns)
+        )
+        (removed if goes else kept).add(manifest)
+        going |= {manifest.version} if goes else set()
+    written = {name: (root / name).stat().st_mtime_ns for name in files(root)}
+    found = garbage(written, kept, removed, delete_unverified=policy.delete_unverified, now_ns=now_ns)
+    return going, {path for path, _ in found}
+
+
+def test_the_same_goes_as_when_all_is_read(tmp_path: Path) -> None:
+    drawn = random.Random(seed_of(7))
+    root = tmp_path / "t"
+    ds = lance.write_dataset(numbers(), root)
+    for number in range(20):
+        ds.delete(f"a = {number % 10}")
+        if number % 3 == 0:
+            ds = lance.write_dataset(numbers(), root, mode="append" if number % 2 else "overwrite")
+    for _ in range(40):
+        for name in files(root):
+            written = time.time() + drawn.choice([1, 3600, 4 * DAY_S, 10 * DAY_S]) * drawn.random()
+            os.utime(root / name, (written, written))
+        policy = CleanupPolicy(
+            older_than_s=drawn.choice([None, 0.0, 30.0, DAY_S * 1.0, DAY_S * 11.0]),
+            retain_versions=drawn.choice([None, 1, 7]),
+            delete_unverified=drawn.random() < 0.3,
+            young_s=drawn.choice([0.0, None, 1800.0]),
+        )
+        versions, paths = plan_by_reading_all(root, policy)
+        plan = drive_sync(plan_cleanup(replace(target_of(root), clock=TenDaysOn()), policy))
+        assert {one.version for one in plan.versions} == versions
+        depth = len(str(root)) + 1
+        assert {meta.key[depth:] for meta, _ in plan.files} == paths
+
+
+def test_progress(folder: Path) -> None:
+    told: list[tuple[int, int | None]] = []
+    ds = lance_io.dataset(folder)
+    ds.cleanup_old_versions(older_than=timedelta(0), progress=lambda *counts: told.append(counts))
+    assert told[0] == (5, 6)  # those that go at first sight
+    assert told[1] == (6, 6)
+    assert [done for done, _ in told[2:]] == sorted(done for done, _ in told[2:])
+    assert told[-1][0] == told[-1][1]

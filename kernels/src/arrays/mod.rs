@@ -2,4 +2,5 @@
 
 pub mod bits;
 pub mod gather;
+pub mod hashes;
 pub mod maths;

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.columns import evolve_schema as evolution
     from lance_io.dataset.compaction import optimizer as optimizers
     from lance_io.dataset.compaction.optimizer import AsyncDatasetOptimizer, DatasetOptimizer
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import run_write as writes
     from lance_io.plans.plan import Plan
@@ -166,7 +167,7 @@ class DatasetChanges(SyncFace, DatasetProperties):
         self._change(evolution.alter_columns(self._state, alterations))
 
     def drop_columns(self, columns: list[str]) -> None:
-        """Take columns, or members of structs, out of the schema; `cleanup_old_versions` and pylance's compaction free
+        """Take columns, or members of structs, out of the schema; `optimize.compact_files` and a cleanup free
         their space. Raises `ValueError` for a column that is not there, and for all columns.
         """
         self._change(evolution.drop_columns(self._state, columns))
@@ -237,6 +238,7 @@ class DatasetChanges(SyncFace, DatasetProperties):
         delete_rate_limit: int | None = None,
         versions: list[int] | None = None,
         delete_concurrency: int | None = None,
+        progress: Progress | None = None,
     ) -> CleanupStats:
         """Remove old versions, and files that no version refers to.
 
@@ -250,13 +252,18 @@ class DatasetChanges(SyncFace, DatasetProperties):
         error_if_tagged_old_versions  False keeps tagged versions silently
         delete_rate_limit  at most so many files a second
         delete_concurrency accepted; requests are bounded per store
+        progress           called with how many versions were looked at, and of how many; then with how many files are
+                           gone, and of how many. Not in pylance
 
+        Manifests are read only where the listing cannot decide: an old one is expired unread, as it was committed
+        before its object was written, and files that are older than seven days go without anybody naming them.
         This version and all newer ones, tagged versions and what branches refer to always stay. Raises `OSError` for
         tagged versions that would go, and for a manifest that cannot be read: nothing is removed on a guess.
         """
         plan = cleanups.clean_up(
             self._state,
             delete_rate_limit,
+            progress,
             older_than=older_than,
             retain_versions=retain_versions,
             delete_unverified=delete_unverified,
@@ -433,11 +440,13 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         delete_rate_limit: int | None = None,
         versions: list[int] | None = None,
         delete_concurrency: int | None = None,
+        progress: Progress | None = None,
     ) -> CleanupStats:
         """Remove old versions, and files that no version refers to; see `LanceDataset.cleanup_old_versions`."""
         plan = cleanups.clean_up(
             self._state,
             delete_rate_limit,
+            progress,
             older_than=older_than,
             retain_versions=retain_versions,
             delete_unverified=delete_unverified,

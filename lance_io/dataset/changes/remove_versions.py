@@ -16,6 +16,7 @@ from lance_io.table.transaction.garbage import CleanupPolicy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.manifest import Manifest
@@ -71,16 +72,19 @@ def cleanup_policy(
     )
 
 
-def clean_up(state: DatasetState, deletes_per_s: int | None, **rules: Any) -> Plan[CleanupStats]:
+def clean_up(
+    state: DatasetState, deletes_per_s: int | None, progress: Progress | None = None, **rules: Any
+) -> Plan[CleanupStats]:
     """Remove what the rules say, keywords of `cleanup_policy`.
 
+    progress  is told how many versions were looked at, then how many files are gone, and of how many
     Raises `BindError` for a rate at which nothing would be removed.
     """
     policy = cleanup_policy(**rules)
     if deletes_per_s is not None and deletes_per_s < 1:
         raise BindError(f"delete_rate_limit must be greater than 0, got {deletes_per_s}")
-    plan = yield from _plan(state, policy)
-    return (yield from run_cleanup(_target(state), plan, deletes_per_s=deletes_per_s))
+    plan = yield from _plan(state, policy, progress)
+    return (yield from run_cleanup(_target(state), plan, deletes_per_s=deletes_per_s, progress=progress))
 
 
 def explain_cleanup(
@@ -111,7 +115,7 @@ def young_versions_note(count: int) -> str:
     )
 
 
-def _plan(state: DatasetState, policy: CleanupPolicy) -> Plan[CleanupPlan]:
+def _plan(state: DatasetState, policy: CleanupPolicy, progress: Progress | None = None) -> Plan[CleanupPlan]:
     manifest = state.manifest
     return plan_cleanup(
         _target(state),
@@ -120,6 +124,7 @@ def _plan(state: DatasetState, policy: CleanupPolicy) -> Plan[CleanupPlan]:
         root=state.root,
         branch=manifest.branch,
         blobs_of=_blobs_of(state),
+        progress=progress,
     )
 
 

@@ -20,15 +20,18 @@ from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.compaction.compaction_options import CompactionOptions, compaction_options
 from lance_io.dataset.compaction.compaction_values import CompactionMetrics, RewriteResult, TaskValues
 from lance_io.dataset.compaction.copy_blobs import BlobCopies
+from lance_io.dataset.compaction.copy_pages import copy_pages_of, obstacle_to_copying
 from lance_io.dataset.compaction.plan_tasks import SourceFragment, plan_bins
-from lance_io.dataset.compaction.rewrite_fragments import carry_lineage, new_files, rewrite_rows_of
-from lance_io.dataset.rows.deletions_and_ids import load_live_counts
+from lance_io.dataset.compaction.rewrite_fragments import carry_lineage, new_files, rewrite_rows_of, scan_of
+from lance_io.dataset.compaction.verify_rows import verify_rows
+from lance_io.dataset.rows.deletions_and_ids import load_live, load_live_counts
 from lance_io.dataset.version.describe import fragment_metadata, stored_fragment
 from lance_io.dataset.version.index_entries import load_indices
 from lance_io.dataset.version.open_version import check_out
-from lance_io.errors import UsageError
+from lance_io.errors import OperationError, UsageError
 from lance_io.format.version import V0_1
 from lance_io.plans.plan import RollBackOnError
+from lance_io.table.manifest.fragment_reuse import addresses_of, encode_addresses, find_reuse, map_coverage
 from lance_io.table.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
 from lance_io.table.transaction.transaction import Transaction
 
@@ -51,6 +54,12 @@ def plan_compaction(state: DatasetState, given: Mapping[str, Any]) -> Plan[tuple
     given  keywords; errors as `compaction_options`
     """
     options = compaction_options(given, state.manifest.config, state.manifest.data_version)
+    if options.defer_index_remap and state.has_stable_row_ids:
+        raise OperationError(
+            "Cannot compact with defer_index_remap: the dataset uses stable row IDs, and recording their row-address "
+            "moves in a fragment reuse index is not supported. Indices by row id stay valid without it",
+            path=state.location.uri,
+        )
     sources = yield from source_fragments(state)
     fragments = state.manifest.fragments
     tasks = [
@@ -73,12 +82,13 @@ def source_fragments(state: DatasetState) -> Plan[list[SourceFragment]]:
     return sources
 
 
-def _coverage(indices: Iterable[IndexMetadata]) -> defaultdict[int, set[str]]:
+def _coverage(indices: Sequence[IndexMetadata]) -> defaultdict[int, set[str]]:
     """By fragment id, the index segments that know it."""
     covered: defaultdict[int, set[str]] = defaultdict(set)
+    reuse = find_reuse(indices)
     for index in indices:
         if not index.is_system:
-            for fragment_id in index.fragment_ids or ():
+            for fragment_id in map_coverage(index.fragment_ids or frozenset(), reuse):
                 covered[fragment_id].add(index.uuid)
     return covered
 
@@ -96,7 +106,7 @@ def execute_task(
     """
     state = yield from _at_version(state, task.read_version)
     written, files = yield from _write(state, task, progress)
-    yield RollBackOnError(files.end_file(), files.roll_back)
+    yield RollBackOnError(files.close_last(), files.roll_back)
     return written
 
 
@@ -113,18 +123,48 @@ def _write(
     copies = BlobCopies(state) if state.schema.has_blobs and state.manifest.data_version != V0_1 else None
     files = new_files(state, sum(counts), task.options, progress, copies)
 
+    is_copied = _is_copied(state, places, task.options)
+
     def write() -> Plan[RewriteResult]:
-        yield from rewrite_rows_of(state, places, files, task.options, copies)
+        if is_copied:
+            yield from copy_pages_of(state, places, files, task.options)
+        else:
+            yield from rewrite_rows_of(state, places, files, task.options, copies)
         fragments = yield from carry_lineage(state, places, files.fragments)
+        if sum(fragment.physical_rows or 0 for fragment in fragments) != sum(counts):
+            raise OperationError(f"{sum(counts):,} rows were read, and others written", path=state.location.uri)
+        if task.options.verify == "read":
+            yield from files.close_last()
+            yield from verify_rows(state, scan_of(state, places, task.options), fragments)
         return RewriteResult(
             read_version=task.read_version,
             metrics=_metrics(task.fragments, fragments),
             new_fragments=[fragment_metadata(fragment) for fragment in fragments],
             original_fragments=list(task.fragments),
+            row_addrs=(yield from _moved_rows(state, places)),
         )
 
     result: RewriteResult = yield RollBackOnError(write(), files.roll_back)
     return result, files
+
+
+def _moved_rows(state: DatasetState, places: Sequence[int]) -> Plan[bytes | None]:
+    """The addresses of the rows that are moved; None where no index names rows by them."""
+    if state.has_stable_row_ids or not state.has_index:
+        return None
+    live = yield from load_live(state, places)
+    rows = {state.fragment_ids[place]: addresses_of(live[place].num_rows, live[place].deleted) for place in places}
+    return encode_addresses(rows)
+
+
+def _is_copied(state: DatasetState, places: Sequence[int], options: CompactionOptions) -> bool:
+    """Whether pages are copied as they are. Raises `OperationError` where they have to be and cannot."""
+    if not options.may_copy:
+        return False
+    obstacle = obstacle_to_copying(state, places, options.file_version(state.manifest.data_version))
+    if obstacle is not None and options.compaction_mode == "force_binary_copy":
+        raise OperationError(f"binary copy is not supported here: {obstacle}", path=state.location.uri)
+    return obstacle is None
 
 
 def _places_of(state: DatasetState, fragments: Iterable[FragmentMetadata]) -> list[int]:
@@ -160,12 +200,12 @@ def commit_compaction(
     given  keywords of the compaction
     Rows keep their order among the tasks, whatever that of the results. Raises as `commit` does.
     """
-    compaction_options(given, state.manifest.config, state.manifest.data_version)
-    return (yield from _commit(state, results, ()))
+    options = compaction_options(given, state.manifest.config, state.manifest.data_version)
+    return (yield from _commit(state, results, (), defers=options.defer_index_remap))
 
 
 def _commit(
-    state: DatasetState, results: Sequence[RewriteResult], alongside: Sequence[Plan[Any]]
+    state: DatasetState, results: Sequence[RewriteResult], alongside: Sequence[Plan[Any]], *, defers: bool
 ) -> Plan[tuple[DatasetState, CompactionMetrics]]:
     metrics = sum((result.metrics for result in results), CompactionMetrics())
     if not results:
@@ -190,11 +230,34 @@ def _commit(
             )
         )
         next_id = end
-    operation = Rewrite(tuple(groups))
+    moved = yield from _recorded_moves(state, ordered, defers=defers)
+    operation = Rewrite(tuple(groups), moved_rows=moved)
     committed = yield from _commit_one(state, read_version, operation, () if num_new else alongside)
     after = move_to(state, committed)
     yield from after_commit(after)
     return after, metrics
+
+
+def _recorded_moves(
+    state: DatasetState, results: Sequence[RewriteResult], *, defers: bool
+) -> Plan[tuple[bytes, ...] | None]:
+    """Where rows were, for the fragment reuse index; None where indices are told otherwise.
+
+    A table that has such a record goes on with it: its indices name fragments that are gone, and only it says what
+    became of them.
+    """
+    moves = tuple(result.row_addrs for result in results if result.row_addrs is not None)
+    has_record = find_reuse((yield from load_indices(state))) is not None
+    if not defers and not has_record:
+        return None
+    if len(moves) == len(results):
+        return moves
+    if has_record:
+        raise OperationError(
+            "a task was executed when the table had no index, and does not say where its rows were: execute it again",
+            path=state.location.uri,
+        )
+    return None
 
 
 def _commit_one(
@@ -211,7 +274,7 @@ def compact_files(
     state: DatasetState, given: Mapping[str, Any], progress: FragmentWriteProgress | None = None
 ) -> Plan[tuple[DatasetState, CompactionMetrics]]:
     """Plan, execute and commit. What was written is removed where that fails, unless it may have been committed."""
-    _, tasks = yield from plan_compaction(state, given)
+    options, tasks = yield from plan_compaction(state, given)
     results: list[RewriteResult] = []
     written: list[NewFiles] = []
 
@@ -221,8 +284,9 @@ def compact_files(
             written.append(files)
             results.append(result)
             if task is not tasks[-1]:
-                yield from files.end_file()
-        return (yield from _commit(state, results, [files.publish() for files in written]))
+                yield from files.close_last()
+        publish = [files.publish() for files in written]
+        return (yield from _commit(state, results, publish, defers=options.defer_index_remap))
 
     def roll_back(cause: BaseException) -> Plan[None]:
         for files in written:

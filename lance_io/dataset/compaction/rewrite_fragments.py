@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.compaction.copy_blobs import BlobCopies
     from lance_io.dataset.rows.row_arithmetic import LiveRows
     from lance_io.dataset.rows.row_columns import Lineage
+    from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.write_progress import FragmentWriteProgress
     from lance_io.plans.plan import Plan
@@ -96,7 +97,7 @@ def new_files(
         group_rows=options.max_rows_per_group,
         blob_references=True,
     )
-    return NewFiles(state.location, state.schema, version, limits, progress=progress, payloads=copies)
+    return NewFiles(state.location, state.schema, version, limits, progress=progress, payloads=copies, checks_rows=True)
 
 
 def budget_of(state: DatasetState, options: CompactionOptions) -> Budget:
@@ -123,14 +124,19 @@ def rewrite_rows_of(
 
 
 def _rows_of(state: DatasetState, places: Sequence[int], options: CompactionOptions) -> Stream:
+    scan = scan_of(state, places, options)
+    return projected_batches(state, scan, project(state.schema, None, with_row_address=state.schema.has_blobs))
+
+
+def scan_of(state: DatasetState, places: Sequence[int], options: CompactionOptions) -> ScanOptions:
+    """How some fragments are scanned: all rows that are left, in order, within the memory limit."""
     budget = budget_of(state, options)
-    scan = scan_options(
+    return scan_options(
         fragments=tuple(state.fragment_ids[place] for place in places),
         batch_size=options.batch_size or _batch_rows(state, places, budget.batch_bytes),
         io_buffer_size=budget.ahead_bytes if options.io_buffer_size is None else options.io_buffer_size,
         scan_in_order=True,
     )
-    return projected_batches(state, scan, project(state.schema, None, with_row_address=state.schema.has_blobs))
 
 
 def _batch_rows(state: DatasetState, places: Sequence[int], batch_bytes: int) -> int:

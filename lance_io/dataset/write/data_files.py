@@ -130,6 +130,7 @@ class NewFiles:
     new_name    makes the name of a file, new_blob_name of one of managed blobs
     places      where they go, one after the other in turn; None for the table's own folder
     payloads    reads blobs that batches name in other files
+    checks_rows whether what the rows add up to is compared with what goes into pages
     fragments   what was written, of id 0; none for no rows
     """
 
@@ -146,6 +147,7 @@ class NewFiles:
         new_blob_name: Callable[[], str] = managed_blob_name,
         places: Sequence[FilePlace] | None = None,
         payloads: PayloadReader | None = None,
+        checks_rows: bool = False,
     ) -> None:
         self.location = location
         self._places = places or (FilePlace.of_table(location),)
@@ -165,6 +167,7 @@ class NewFiles:
             "blob_table": self._blob_table,
             "new_blob_name": new_blob_name,
             "payloads": payloads,
+            "checks_rows": checks_rows,
             **limits.options,
         }
         self._batches = _batches(limits) if version == V0_1 else None
@@ -189,6 +192,14 @@ class NewFiles:
             if self._is_full():
                 yield from self._finish()
                 yield from self._close()
+
+    def copy(self, pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
+        """Write some rows by what writes their pages as they are; all of them go into one file."""
+        file = self._file or self._open()
+        yield from file.copy(pages)
+        if self._is_full():
+            yield from self._finish()
+            yield from self._close()
 
     def finish(self) -> Plan[None]:
         """Complete the last file, when all rows are written."""
@@ -227,10 +238,14 @@ class NewFiles:
         """Do not remove what is written so far, should the write fail."""
         self._written.clear()
 
-    def publish(self) -> Plan[None]:
-        """Make the last file visible."""
+    def close_last(self) -> Plan[None]:
+        """Make the last file visible, which is complete; no commit names it yet."""
         if self._file is not None:
             yield from self._close()
+
+    def publish(self) -> Plan[None]:
+        """Make the last file visible, for a commit that may be under way."""
+        yield from self.close_last()
         self._is_published = True
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

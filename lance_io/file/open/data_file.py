@@ -181,6 +181,14 @@ class OpenedFile:
         """What the metadata says about a column; raises as `column`."""
         return decode_column(self._block(index), index, self.footer, self.key)
 
+    def infos(self) -> list[ColumnInfo]:
+        """What the metadata says about all columns; raises as `column`."""
+        indices = range(len(self.paths))
+        if self._messages is None:
+            return [self.info(index) for index in indices]
+        parts = decode_columns(self._messages, indices, self.footer)
+        return [self.info(at) if one is None else ordinary_info(at, *one) for at, one in enumerate(parts)]
+
     def view(self, here: FileColumns) -> FileView:
         """The columns of a projection; raises as `column`, and FormatError for types other than the table's."""
         view = self._views.get(id(here))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lance_io.errors import OperationError
 from lance_io.file.write.array_queues import ArrayQueues
 from lance_io.file.write.blob_pages import BlobSink
 from lance_io.file.write.file_layout import FilePlaces
@@ -28,9 +29,10 @@ from lance_io.file.write.uploads import GatheredWrites
 from lance_io.file.write.write_plan import file_plan
 from lance_io.format.version import V2_0
 from lance_io.levels.chunks import array_bytes
+from lance_io.levels.leaf_sums import LeafSums
 from lance_io.levels.portable import copy_array
 from lance_io.limits import KIB, MIB
-from lance_io.plans.cpu_requests import Begin, Result
+from lance_io.plans.cpu_requests import Begin, Compute, Result
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class FileWriter:
     blob_references  whether blobs may lie outside, by a URI
     new_blob_name    makes the name of a file of the larger ones, if the table manages these
     payloads         reads those that batches name in other files (`levels/blob_source.py`)
+    checks_rows      whether what the rows add up to is compared with what goes into pages, in files from 2.1 on
 
     Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for encoding
     options that make no sense. After an error in `add` or `finish` the file cannot be completed.
@@ -100,6 +103,7 @@ class FileWriter:
         blob_references: bool = True,
         new_blob_name: Callable[[], str] | None = None,
         payloads: PayloadReader | None = None,
+        checks_rows: bool = False,
     ) -> None:
         self.path = path
         self.schema = schema
@@ -120,6 +124,10 @@ class FileWriter:
         self._gathered_bytes_max = min(GATHERED_BYTES, self._cache_bytes)
         self._can_gather = not plan.has_dictionaries
         self._encoding_bytes = 0
+        self._came: list[LeafSums] | None = None
+        if checks_rows and isinstance(self._queues, LeafQueues):
+            self._came = [LeafSums()] * plan.num_columns
+            self._went = [LeafSums()] * plan.num_columns
 
     def _make_queues(self) -> LeafQueues | ArrayQueues:
         fields, plan, sizes = self.schema.fields, self._plan, (self._page_bytes, self._cache_bytes)
@@ -163,7 +171,7 @@ class FileWriter:
             yield from self._gather(arrays if held else [copy_array(array) for array in arrays], num_rows, num_bytes)
         else:
             yield from self._add_gathered()
-            yield from self._write_pages(self._queues.add(arrays, held=held))
+            yield from self._queue(arrays, held=held)
         yield from self._writes.flush()
 
     def _gather(self, arrays: list[pa.Array], num_rows: int, num_bytes: int) -> Plan[None]:
@@ -178,10 +186,17 @@ class FileWriter:
         batches, self._gathered = self._gathered, []
         self._gathered_rows = self._gathered_bytes = 0
         if len(batches) == 1:
-            yield from self._write_pages(self._queues.add(batches[0], held=True))
+            yield from self._queue(batches[0], held=True)
         elif batches:
             joined = [pa.concat_arrays(list(pieces)) for pieces in zip(*batches, strict=True)]
-            yield from self._write_pages(self._queues.add(joined, held=True))
+            yield from self._queue(joined, held=True)
+
+    def _queue(self, arrays: list[pa.Array], *, held: bool) -> Plan[None]:
+        """Let rows wait for their pages, and write those that are full."""
+        if self._came is not None and isinstance(self._queues, LeafQueues):
+            found = yield Compute(partial(self._queues.sum_rows, arrays), lambda: 1 << 20)
+            self._came = [before + more for before, more in zip(self._came, found, strict=True)]
+        yield from self._write_pages(self._queues.add(arrays, held=held))
 
     # -- pages ------------------------------------------------------------------------------------------------------
 
@@ -191,7 +206,7 @@ class FileWriter:
         for page in closed:
             if under_way and len(under_way) >= self._pages_ahead:
                 yield from self._write_first(under_way)
-            ticket = yield Begin(partial(self._queues.encode, page), page.num_bytes)
+            ticket = yield Begin(partial(self._encode, page), page.num_bytes)
             under_way.append((page, ticket))
             self._encoding_bytes += page.num_bytes
         while under_way:
@@ -199,7 +214,10 @@ class FileWriter:
 
     def _write_first(self, under_way: deque[tuple[ClosedPage, Any]]) -> Plan[None]:
         page, ticket = under_way.popleft()
-        encoded: list[EncodedPage] = yield Result(ticket)
+        encoded: list[EncodedPage]
+        encoded, sums = yield Result(ticket)
+        if sums is not None:
+            self._went[page.column] += sums
         self._encoding_bytes -= page.num_bytes
         first_row = page.first_row
         for one in encoded:
@@ -207,9 +225,40 @@ class FileWriter:
                 yield from self._writes.add(buffers)
             first_row += self._queues.num_rows(page, one)
 
+    def _encode(self, page: ClosedPage) -> tuple[list[EncodedPage], LeafSums | None]:
+        if self._came is not None and isinstance(self._queues, LeafQueues):
+            return self._queues.encode_summed(page)
+        return self._queues.encode(page), None
+
+    def _check_rows(self) -> None:
+        """Raise `OperationError` where the rows that came are not those that went into pages."""
+        if self._came is None or self._came == self._went:
+            return
+        column = next(at for at, pair in enumerate(zip(self._came, self._went, strict=True)) if pair[0] != pair[1])
+        raise OperationError(
+            f"column {column}: the rows that came add up to {self._came[column]}, those in pages to "
+            f"{self._went[column]}. This is a fault of this library or of this machine's memory; nothing was committed",
+            path=self.path,
+        )
+
     @cached_property
     def _pages_ahead(self) -> int:
         return cpu_count()
+
+    # -- pages of other files -----------------------------------------------------------------------------------------
+
+    def add_page(self, column: int, first_row: int, page: EncodedPage) -> Plan[None]:
+        """Write a page that is encoded already, as it is; pages of a column come in the order of their rows.
+
+        first_row  of its rows, in this file
+        """
+        for buffers in self._places.page(column, first_row, page):
+            yield from self._writes.add(buffers)
+
+    def end_pages(self, num_rows: int) -> Plan[None]:
+        """All columns have so many rows more by pages that were written as they are."""
+        self.num_rows += num_rows
+        yield from self._writes.flush()
 
     # -- the rest of the file -----------------------------------------------------------------------------------------
 
@@ -228,6 +277,7 @@ class FileWriter:
         """Write what is held, and the file's metadata. The file is whole then."""
         yield from self._add_gathered()
         yield from self._write_pages(self._queues.flush())
+        self._check_rows()
         sidecars = yield from self._blobs.finish()
         schema = self.schema
         if self._plan.described != schema.fields:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lance_io.encodings.v2_1.write import encode_pages
 from lance_io.file.write.accumulate import ColumnQueue
 from lance_io.levels.chunks import leaf_chunks
+from lance_io.levels.leaf_sums import sum_page
 from lance_io.levels.shred import shred
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from lance_io.file.write.write_plan import FilePlan
     from lance_io.format.schema import Field
     from lance_io.format.version import FileVersion
+    from lance_io.levels.leaf_sums import LeafSums
+    from lance_io.levels.leafpage import LeafPage
     from lance_io.levels.path import LeafPath
 
 
@@ -63,6 +66,11 @@ class LeafQueues:
             for column, chunk in zip(columns, leaf_chunks(field, array), strict=True):
                 yield from column.queue.add(chunk, held=held)
 
+    def sum_rows(self, arrays: Iterable[pa.Array]) -> list[LeafSums]:
+        """What these rows add up to, by column."""
+        chunks = zip(self._fields, arrays, strict=True)
+        return [sum_page(shred([chunk])) for field, array in chunks for chunk in leaf_chunks(field, array)]
+
     def flush(self) -> Iterator[ClosedPage]:
         """The pages of the rows that are left."""
         for column in self._columns:
@@ -70,8 +78,16 @@ class LeafQueues:
 
     def encode(self, page: ClosedPage) -> list[EncodedPage]:
         """One page; more only where the format cannot hold these rows in one."""
+        return self._encode(page, shred(page.chunks))
+
+    def encode_summed(self, page: ClosedPage) -> tuple[list[EncodedPage], LeafSums]:
+        """The same, and what its rows add up to."""
+        shredded = shred(page.chunks)
+        return self._encode(page, shredded), sum_page(shredded)
+
+    def _encode(self, page: ClosedPage, shredded: LeafPage) -> list[EncodedPage]:
         column = self._columns[page.column]
-        return encode_pages(column.path, shred(page.chunks), column.options, self._version)
+        return encode_pages(column.path, shredded, column.options, self._version)
 
     def num_rows(self, page: ClosedPage, encoded: EncodedPage) -> int:
         """Rows of the table in a page."""

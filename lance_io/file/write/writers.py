@@ -56,6 +56,7 @@ class FileWriting:
     blob_table  the folder of the table, if that manages its blobs
     new_blob_name  makes the names of their files then
     payloads    reads blobs that batches name in other files
+    checks_rows as for `FileWriter`
     Everything else is as for `FileWriter`.
     """
 
@@ -74,6 +75,7 @@ class FileWriting:
         blob_table: Location | None = None,
         new_blob_name: Callable[[], str] = managed_blob_name,
         payloads: PayloadReader | None = None,
+        checks_rows: bool = False,
     ) -> None:
         self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
         self.writer: FileWriter | BatchedFileWriter
@@ -93,6 +95,7 @@ class FileWriting:
                 blob_references=blob_references,
                 new_blob_name=None if blob_table is None else new_blob_name,
                 payloads=payloads,
+                checks_rows=checks_rows,
             )
         self._over: str | None = None  # why nothing can be written any more
         self._written: WrittenFile | None = None
@@ -106,6 +109,12 @@ class FileWriting:
         self._check_open()
         arrays = yield Compute(partial(self.writer.ingest, batch), lambda: batch.nbytes)
         yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
+
+    def copy(self, pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
+        """Append rows by what writes their pages as they are, in a file of version 2.x."""
+        self._check_open()
+        assert isinstance(self.writer, FileWriter), "files of version 0.1 have no pages"
+        yield from self._or_abort(pages(self.writer))
 
     def add_global_buffer(self, data: Any) -> Plan[int]:
         """Write a global buffer; its index, from 1 on."""

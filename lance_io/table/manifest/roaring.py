@@ -11,7 +11,7 @@
       runs    u16 number of runs, then (u16 first, u16 length - 1) each; ascending, not touching
 
 All little endian. Our own reader, because a damaged file must be an error and never an access out of bounds; our own
-writer beside it is the same table read the other way. It writes no run containers, as pylance.
+writer beside it is the same table read the other way. It writes run containers only where it is told to.
 """
 
 from __future__ import annotations
@@ -129,18 +129,39 @@ def _runs(cursor: _Cursor, count: int) -> U16Array:
     return values
 
 
-def encode_roaring(values: U32Array) -> bytes:
-    """The bitmap of `values`, u32, ascending and without duplicates."""
+def encode_roaring(values: U32Array, *, runs: bool = False) -> bytes:
+    """The bitmap of `values`, u32, ascending and without duplicates.
+
+    runs  containers of runs where these are smaller
+    """
     low, high = values.astype("<u2"), values >> 16
     starts = np.flatnonzero(np.r_[len(values) > 0, high[1:] != high[:-1]])
     keys, counts = high[starts], np.diff(starts, append=len(values))
-    containers = [_encode_container(part) for part in np.split(low, starts)[1:]]
+    parts = np.split(low, starts)[1:]
+    containers = [_encode_container(part) for part in parts]
     header = np.empty((len(keys), 2), dtype="<u2")
     header[:, 0], header[:, 1] = keys, counts - 1
     prefix = np.array([_COOKIE, len(keys)], dtype="<u4").tobytes() + header.tobytes()
+    in_runs = [_encode_runs(part) for part in parts] if runs else []
+    is_shorter = [len(one) < len(other) for one, other in zip(in_runs, containers, strict=False)]
+    if any(is_shorter):
+        chosen = zip(is_shorter, in_runs, containers, strict=True)
+        containers = [one if shorter else other for shorter, one, other in chosen]
+        flags = np.packbits(is_shorter, bitorder="little").tobytes()
+        prefix = (_COOKIE_RUNS | len(keys) - 1 << 16).to_bytes(4, "little") + flags + header.tobytes()
+        if len(keys) < _OFFSETS_FROM:
+            return b"".join([prefix, *containers])
     sizes = np.array([len(one) for one in containers], dtype=np.int64)
     offsets = len(prefix) + 4 * len(keys) + np.cumsum(sizes) - sizes
     return b"".join([prefix, offsets.astype("<u4").tobytes(), *containers])
+
+
+def _encode_runs(low: U16Array) -> bytes:
+    values = low.astype(np.int64)
+    starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1] + 1])
+    pairs = np.empty((len(starts), 2), dtype="<u2")
+    pairs[:, 0], pairs[:, 1] = values[starts], np.diff(starts, append=len(values)) - 1
+    return len(starts).to_bytes(2, "little") + pairs.tobytes()
 
 
 def _encode_container(low: U16Array) -> bytes:

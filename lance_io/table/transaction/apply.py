@@ -150,7 +150,8 @@ def _rewrite(draft: Draft, operation: ops.Rewrite) -> None:
         groups.append((message.old_fragments, message.new_fragments))
     draft.remove(fragment.id for old, _ in groups for fragment in old)
     new_ids = [frozenset(fragment.id for fragment in draft.add(new)) for _, new in groups]
-    draft.indices = coverage.with_rewritten(draft.indices, operation, new_ids, stable=draft.stable)
+    before = draft.version - 1
+    draft.indices = coverage.with_rewritten(draft.indices, operation, new_ids, stable=draft.stable, version=before)
 
 
 def _merge(draft: Draft, operation: ops.Merge) -> None:

@@ -37,7 +37,7 @@ from lance_io.table.manifest.paths import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Mapping
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
     from lance_io.table.manifest.manifest import Manifest
 
@@ -77,6 +77,7 @@ class References:
 
     files: set[str] = field(default_factory=set)
     indices: set[str] = field(default_factory=set)
+    _known: set[tuple[bytes, bool]] = field(default_factory=set, repr=False)  # fragments that were added
 
     def add(self, manifest: Manifest, blobs: Iterable[str] = (), *, own_only: bool = True) -> None:
         """Add what a version refers to.
@@ -86,7 +87,12 @@ class References:
                   is how a branch refers to the files of its parent
         """
         self.files.update(blobs)
-        for fragment in manifest.fragments:
+        for place, message in enumerate(manifest.message.fragments[:]):
+            known = message.SerializeToString(), own_only
+            if known in self._known:  # versions share most fragments with the one before
+                continue
+            self._known.add(known)
+            fragment = manifest.fragments[place]
             for file in fragment.files:
                 if file.base_id is None or not own_only:
                     relative = data_file_place(file, manifest.base_paths).relative
@@ -188,11 +194,48 @@ def garbage(
     files       by path, when they were written (ns since the epoch), None when nobody knows
     unfinished  those of them that have not got their names yet
     """
+    for path, kind, is_sure in _unnamed(
+        files, kept, unfinished=unfinished, delete_unverified=delete_unverified, now_ns=now_ns
+    ):
+        if is_sure or removed.has(path, kind):
+            yield path, kind
+
+
+def unverified(
+    files: Mapping[str, int | None],
+    kept: References,
+    *,
+    unfinished: Container[str] = (),
+    delete_unverified: bool,
+    now_ns: int,
+) -> dict[str, FileKind]:
+    """The files that may go only if a removed version refers to them: young, and named by no version that stays.
+
+    Arguments as for `garbage`.
+    """
+    found = _unnamed(files, kept, unfinished=unfinished, delete_unverified=delete_unverified, now_ns=now_ns)
+    return {path: kind for path, kind, is_sure in found if not is_sure}
+
+
+def keys_of(files: Mapping[str, FileKind]) -> tuple[set[str], set[str]]:
+    """What `References` call them: paths of data files and others, and names of index folders."""
+    indices = {path.split("/")[1] for path, kind in files.items() if kind == "index"}
+    return {data_file_of(path) for path, kind in files.items() if kind != "index"}, indices
+
+
+def _unnamed(
+    files: Mapping[str, int | None],
+    kept: References,
+    *,
+    unfinished: Container[str],
+    delete_unverified: bool,
+    now_ns: int,
+) -> Iterator[tuple[str, FileKind, bool]]:
+    """The files that no version names which stays, with their kind, and whether they may go whatever names them."""
+    oldest_ns = now_ns - UNVERIFIED_AGE_S * NS
     for path, written_ns in files.items():
         kind: FileKind | None = "unfinished" if path in unfinished else kind_of(path)
         if kind is None or kept.has(path, kind):
             continue
-        verified = removed.has(path, kind)
-        old = written_ns is not None and written_ns < now_ns - UNVERIFIED_AGE_S * NS
-        if verified or old or (delete_unverified and kind in ("data", "index", "unfinished")):
-            yield path, kind
+        is_old = written_ns is not None and written_ns < oldest_ns
+        yield path, kind, is_old or (delete_unverified and kind in ("data", "index", "unfinished"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lance_io.errors import OperationError
 from lance_io.proto import table_pb2
+from lance_io.table.manifest.fragment_reuse import find_reuse, record_moves
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -74,12 +75,21 @@ def with_moved(
 
 
 def with_rewritten(
-    indices: Iterable[IndexMetadata], operation: Rewrite, new_ids: Sequence[frozenset[int]], *, stable: bool
+    indices: Sequence[IndexMetadata],
+    operation: Rewrite,
+    new_ids: Sequence[frozenset[int]],
+    *,
+    stable: bool,
+    version: int,
 ) -> list[IndexMetadata]:
     """Fragments were compacted. Indices that find rows by stable row ids go on knowing them; others when rebuilt.
 
-    new_ids  ids of the new fragments, by group. Raises `OperationError` for an index that covers a part of a group.
+    new_ids  ids of the new fragments, by group
+    version  of the table before
+    Raises `OperationError` for an index that covers a part of a group.
     """
+    if operation.moved_rows is not None and indices:
+        return _with_moves(list(indices), operation, new_ids, version)
     rebuilt = {one.old_id: one for one in operation.rewritten_indices}
     found = []
     for index in indices:
@@ -92,6 +102,21 @@ def with_rewritten(
         else:
             found.append(_shrunk(index, operation))
     return found
+
+
+def _with_moves(
+    indices: list[IndexMetadata], operation: Rewrite, new_ids: Sequence[frozenset[int]], version: int
+) -> list[IndexMetadata]:
+    """All entries as they are, and the record of where rows went."""
+    assert operation.moved_rows is not None
+    groups = []
+    for addresses, group, ids in zip(operation.moved_rows, operation.groups, new_ids, strict=True):
+        numbered = zip(group.new_fragments, sorted(ids), strict=True)
+        new = [replace(fragment, id=fragment_id) for fragment, fragment_id in numbered]
+        groups.append((addresses, group.old_fragments, new))
+    known = find_reuse(indices)
+    recorded = record_moves(known, version, groups)
+    return [*(index for index in indices if index is not known), recorded]
 
 
 def _carry(index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozenset[int]]) -> IndexMetadata:

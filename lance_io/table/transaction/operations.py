@@ -90,10 +90,15 @@ class RewrittenIndex:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Compaction: the same rows in other fragments."""
+    """Compaction: the same rows in other fragments.
+
+    moved_rows  addresses of the rows of each group (treemaps), where indices stay as they are and the fragment reuse
+                index says where their rows went; None where it does not. Not part of the stored transaction
+    """
 
     groups: tuple[RewriteGroup, ...]
     rewritten_indices: tuple[RewrittenIndex, ...] = ()
+    moved_rows: tuple[bytes, ...] | None = None
 
 
 @dataclass(frozen=True)

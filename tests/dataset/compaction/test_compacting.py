@@ -168,6 +168,9 @@ def test_steps_in_any_order(tmp_path: Path) -> None:
     plan = Compaction.plan(ds, {"target_rows_per_fragment": 20})
     results = [task.execute(lance_io.dataset(str(path))) for task in plan.tasks]
     assert ds.version == lance_io.dataset(str(path)).version == plan.read_version
+    for result in results:
+        for file in (one for fragment in result.new_fragments for one in fragment.files):
+            assert (path / "data" / file.path).stat().st_size == file.file_size_bytes
     metrics = Compaction.commit(ds, [results[2], results[0]])
     assert (metrics.fragments_removed, metrics.fragments_added) == (4, 2)
     assert ds.to_table()["a"].to_pylist() == [*range(20, 40), *range(20), *range(40, 60)]

@@ -1,0 +1,109 @@
+//! Hashes of values that are added up, so that their order does not matter: whether the same values are here and there.
+
+use crate::buffer::Input;
+use crate::error::invalid;
+use crate::gil;
+use pyo3::prelude::*;
+
+const PRIME_1: u64 = 0x9E37_79B9_7F4A_7C15;
+const PRIME_2: u64 = 0xC2B2_AE3D_27D4_EB4F;
+/// What hashing moves in about the time of one step.
+const BYTES_PER_STEP: usize = 16;
+
+/// `sum_hashes` of the contract.
+#[pyfunction]
+#[pyo3(signature = (data, width, first, num_values, /))]
+pub fn sum_hashes(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    width: usize,
+    first: usize,
+    num_values: usize,
+) -> PyResult<u64> {
+    let input = Input::new(data)?;
+    let end = first.checked_add(num_values).and_then(|end| end.checked_mul(width));
+    let values = end.and_then(|end| input.bytes().get(first * width..end));
+    let values = values.ok_or_else(|| invalid(format!("{num_values} values of {width} bytes from {first} on")))?;
+    if width == 0 {
+        return Ok(0);
+    }
+    Ok(gil::release(py, values.len() / BYTES_PER_STEP, || match width {
+        1 => values.iter().map(|&value| mix(value as u64, 1)).fold(0, u64::wrapping_add),
+        2 => sum_words::<2>(values),
+        4 => sum_words::<4>(values),
+        8 => sum_words::<8>(values),
+        _ => values.chunks_exact(width).map(hash).fold(0, u64::wrapping_add),
+    }))
+}
+
+/// `sum_hashes_variable` of the contract.
+#[pyfunction]
+#[pyo3(signature = (data, offsets, is_wide, first, num_values, /))]
+pub fn sum_hashes_variable(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    offsets: &Bound<'_, PyAny>,
+    is_wide: bool,
+    first: usize,
+    num_values: usize,
+) -> PyResult<u64> {
+    let (input, offsets) = (Input::new(data)?, Input::new(offsets)?);
+    let width = if is_wide { 8 } else { 4 };
+    let end = first.checked_add(num_values).and_then(|end| end.checked_add(1)).and_then(|end| end.checked_mul(width));
+    let bounds = end.and_then(|end| offsets.bytes().get(first * width..end));
+    let bounds = bounds.ok_or_else(|| invalid(format!("{num_values} offsets of {width} bytes from {first} on")))?;
+    let bytes = input.bytes();
+    gil::release(py, num_values + bytes.len() / BYTES_PER_STEP, || {
+        let mut starts = bounds.chunks_exact(width).map(word);
+        let mut start = starts.next().unwrap_or(0) as usize;
+        let mut sum = 0u64;
+        for end in starts {
+            let end = end as usize;
+            let value = bytes.get(start..end).ok_or_else(|| invalid(format!("a value from {start} to {end}")))?;
+            sum = sum.wrapping_add(hash(value));
+            start = end;
+        }
+        Ok(sum)
+    })
+}
+
+fn sum_words<const N: usize>(values: &[u8]) -> u64 {
+    values.chunks_exact(N).map(|value| mix(word(value), N as u64)).fold(0, u64::wrapping_add)
+}
+
+/// Up to eight bytes as a number, the first is the lowest.
+fn word(bytes: &[u8]) -> u64 {
+    let mut padded = [0u8; 8];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(padded)
+}
+
+fn hash(value: &[u8]) -> u64 {
+    let mut state = value.len() as u64 ^ PRIME_2;
+    let words = value.chunks_exact(8);
+    let rest = words.remainder();
+    for chunk in words {
+        state = (state ^ word(chunk)).wrapping_mul(PRIME_1).rotate_left(29);
+    }
+    mix(state ^ word(rest), PRIME_1)
+}
+
+fn mix(value: u64, salt: u64) -> u64 {
+    let first = (value ^ salt.wrapping_mul(PRIME_2)).wrapping_mul(PRIME_1);
+    (first ^ (first >> 32)).wrapping_mul(PRIME_2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_count_and_their_order_does_not() {
+        let words: Vec<u8> = (0..64u64).flat_map(u64::to_le_bytes).collect();
+        let turned: Vec<u8> = (0..64u64).rev().flat_map(u64::to_le_bytes).collect();
+        assert_eq!(sum_words::<8>(&words), sum_words::<8>(&turned));
+        assert_ne!(sum_words::<8>(&words), sum_words::<8>(&words[8..]));
+        assert_ne!(hash(b"a"), hash(b"a\0"));
+        assert_ne!(hash(b"12345678"), hash(b"12345679"));
+    }
+}

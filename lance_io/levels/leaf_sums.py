@@ -1,0 +1,123 @@
+"""What can be added up about the values of a leaf column: whether the same rows are here and there, in any order.
+
+A sum is of visible items that are not null; nulls, and lists without items, are in the number of level entries. Pages
+that hold the same rows have the same sums together, however the rows were divided among them. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io.levels.lists import visible_items
+from lance_io.levels.path import DEFINITION_LEVELS, LIST_LAYERS
+from lance_io.levels.portable import kept
+
+if TYPE_CHECKING:
+    from lance_io.levels.leafpage import LeafPage
+
+_WRAP: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LeafSums:
+    """Sums over some rows of a leaf column.
+
+    num_rows    rows (slots, below a fixed-size list of structs)
+    num_levels  level entries: items, null and empty lists, null structs
+    num_values  items that are not null
+    hashes      sum of their hashes, modulo 2^64
+    """
+
+    num_rows: int = 0
+    num_levels: int = 0
+    num_values: int = 0
+    hashes: int = 0
+
+    def __add__(self, other: LeafSums) -> LeafSums:
+        return LeafSums(
+            self.num_rows + other.num_rows,
+            self.num_levels + other.num_levels,
+            self.num_values + other.num_values,
+            (self.hashes + other.hashes) & _WRAP,
+        )
+
+
+def sum_page(page: LeafPage) -> LeafSums:
+    """The sums of the rows of a page."""
+    values = page.values
+    if page.definition is not None:
+        slots = page.definition[page.definition <= _slot_levels(page.layers)]
+        if slots.any():
+            values = kept(values, pa.array(slots == 0))
+    return LeafSums(page.num_rows, page.num_levels, len(values), sum_values(values))
+
+
+def _slot_levels(layers: tuple[int, ...]) -> int:
+    """The highest definition level of entries that have a slot among the values: those of what is inside of lists."""
+    level = 0
+    for layer in layers:
+        if layer in LIST_LAYERS:
+            break
+        level += DEFINITION_LEVELS[layer]
+    return level
+
+
+def sum_values(values: pa.Array) -> int:
+    """The sum of the hashes of all values that are not null; of vectors, of their items."""
+    dtype = values.type
+    if pa.types.is_null(dtype) or not len(values):
+        return 0
+    if pa.types.is_dictionary(dtype):
+        return sum_values(values.dictionary_decode())
+    if pa.types.is_struct(dtype):
+        return sum(sum_values(values.field(place)) for place in range(dtype.num_fields)) & _WRAP
+    if pa.types.is_fixed_size_list(dtype):
+        size = dtype.list_size
+        return sum_values(values.values.slice(values.offset * size, len(values) * size))
+    if values.null_count:
+        values = kept(values, values.is_valid())
+    if pa.types.is_boolean(dtype):
+        values = values.cast(pa.uint8())
+    buffers, length = values.buffers(), len(values)
+    if (is_wide := _OFFSETS.get(dtype.id)) is not None:
+        return _kernels.sum_hashes_variable(buffers[2] or b"", buffers[1], is_wide, values.offset, length)
+    return _kernels.sum_hashes(buffers[1], values.type.bit_width // 8, values.offset, length)
+
+
+_OFFSETS: Final = {
+    pa.string().id: False,
+    pa.binary().id: False,
+    pa.large_string().id: True,
+    pa.large_binary().id: True,
+}
+
+
+def sum_array(array: pa.Array) -> tuple[int, int]:
+    """How many nulls there are in an array, of whatever type, at every depth, and the sum of the hashes of its values.
+
+    The lengths of lists count as values. What lies under nulls is not looked at.
+    """
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    dtype = array.type
+    num_nulls = len(array) if pa.types.is_null(dtype) else array.null_count
+    if pa.types.is_struct(dtype):
+        return _add(num_nulls, [sum_array(member) for member in array.flatten()])
+    if pa.types.is_fixed_size_list(dtype):
+        present = kept(array, array.is_valid()) if num_nulls else array
+        items = present.values.slice(present.offset * dtype.list_size, len(present) * dtype.list_size)
+        return _add(num_nulls, [sum_array(items)])
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_map(dtype):
+        items, offsets = visible_items(array)
+        lengths = np.diff(offsets)
+        return _add(num_nulls, [sum_array(items), (0, _kernels.sum_hashes(lengths, 8, 0, len(lengths)))])
+    return num_nulls, sum_values(array)
+
+
+def _add(num_nulls: int, parts: list[tuple[int, int]]) -> tuple[int, int]:
+    return num_nulls + sum(nulls for nulls, _ in parts), sum(hashes for _, hashes in parts) & _WRAP
