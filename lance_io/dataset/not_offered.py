@@ -91,7 +91,6 @@ class DatasetNotOffered:
     merge = NotOffered("join tables with `pyarrow.Table.join` and overwrite, or " + _CHANGE)
     merge_existing_index_segments = NotOffered(_PARTS)
     merge_index_metadata = NotOffered(_PARTS)
-    merge_insert = NotOffered(_REWRITE)
     migrate_manifest_paths_v2 = NotOffered("both namings of manifests are read and written; to migrate, " + _CHANGE)
     new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
     optimize = NotOfferedProperty("let pylance compact: `lance.dataset(uri).optimize.compact_files()`")

@@ -18,7 +18,7 @@ from lance_io.limits import CLEANUP_FILES_SHOWN
 from lance_io.store.url import uri_on
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from os import PathLike
 
     from lance_io.commit.cleanup import CleanupStats
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes.lance_operation import Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
     from lance_io.dataset.changes.update_rows import UpdateResult
+    from lance_io.dataset.merge import merge_builder as merges
+    from lance_io.dataset.merge.merge_builder import AsyncMergeInsertBuilder, MergeInsertBuilder
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import run_write as writes
     from lance_io.plans.plan import Plan
@@ -44,6 +46,7 @@ else:
     updates_plans = later_plans("lance_io.dataset.changes.update_rows")
     evolution = later_plans("lance_io.dataset.changes.evolve_schema")
     drops = later("lance_io.dataset.changes.drop_table")
+    merges = later("lance_io.dataset.merge.merge_builder")
     writes = later("lance_io.dataset.write.run_write")
 
 CONFLICT_RETRIES = 10
@@ -99,6 +102,17 @@ class DatasetChanges(SyncFace, DatasetProperties):
         )
         self._state, done = self._run(plan)
         return done
+
+    def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:
+        """A merge of rows into the table by key: what happens to rows that match and to others is said by clauses.
+
+        on  key columns, None for the declared primary key
+
+            ds.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+        Raises `ValueError` for a column that is not there, and where there is no key.
+        """
+        return merges.MergeInsertBuilder(self, on)
 
     def truncate_table(self) -> None:
         """Delete all rows and keep the schema."""
@@ -302,6 +316,10 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         plan = updates_plans.update_rows(state, updates, where, conflict_retries, retry_timeout, data_storage_version)
         self._state, done = await run_change(plan, answers_sync=state.answers_sync)
         return done
+
+    def merge_insert(self, on: str | Iterable[str] | None = None) -> AsyncMergeInsertBuilder:
+        """A merge of rows into the table by key; see `LanceDataset.merge_insert`."""
+        return merges.AsyncMergeInsertBuilder(self, on)
 
     async def truncate_table(self) -> None:
         """Delete all rows and keep the schema."""

@@ -26,10 +26,11 @@ from lance_io.plans.streams import EachInPlan
 from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Schema
+    from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
     from lance_io.table.manifest.fragment import Fragment
@@ -37,10 +38,14 @@ if TYPE_CHECKING:
 _FILL_ROWS: Final = 1 << 13  # of deleted rows that are written at once
 
 
-def column_files(state: DatasetState, schema: Schema) -> NewFiles:
-    """Data files that end only where a fragment does. schema: of the new columns, with their ids."""
+def column_files(state: DatasetState, schema: Schema, version: FileVersion | None = None) -> NewFiles:
+    """Data files that end only where a fragment does.
+
+    schema   of the new columns, with their ids
+    version  of the files, None for the table's
+    """
     limits = FileLimits(rows=FRAGMENT_ROWS_MAX, num_bytes=1 << 62)
-    return NewFiles(state.location, schema, state.manifest.data_version, limits)
+    return NewFiles(state.location, schema, version or state.manifest.data_version, limits)
 
 
 def write_columns(
@@ -48,16 +53,19 @@ def write_columns(
     files: NewFiles,
     values_of_fragment: Callable[[int], Stream],
     then: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+    places: Iterable[int] | None = None,
 ) -> Plan[tuple[Fragment, ...]]:
-    """Write new columns for all rows; gives the fragments of the table with one more file each.
+    """Write new columns for all rows; gives the fragments with one more file each.
 
     files               of the new columns; removes what it has written, if this fails
     values_of_fragment  by id, record batches of the fragment's rows in their order: the new columns and `_rowaddr`
     then                what makes the new columns of a batch, where that is not done yet
+    places              of the fragments; None for all of the table
     Raises `OperationError` for a fragment of which no row is given.
     """
     changed = []
-    for place, fragment in enumerate(state.manifest.fragments):
+    for place in state.all_places if places is None else places:
+        fragment = state.manifest.fragments[place]
         spread = _Spread(files, int(state.physical_rows[place]), then)
         yield EachInPlan(values_of_fragment(fragment.id), spread.add)
         yield from spread.finish(fragment.id)

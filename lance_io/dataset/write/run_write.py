@@ -112,9 +112,21 @@ def _run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable
 
 
 def _run_rows(write: Write, rows: Rows, make: Callable[..., Plan[T]]) -> T:
-    if write.target.answers_sync:
-        return drive_sync(make(write.target, rows, write.options))
-    return run_fed(rows.batches, lambda feed: drive_async(make(write.target, _feed_rows(rows, feed), write.options)))
+    return run_rows(rows, _plan_of(write, make), answers_sync=write.target.answers_sync)
+
+
+def _plan_of(write: Write, make: Callable[..., Plan[T]]) -> Callable[[Rows | AsyncRows], Plan[T]]:
+    return lambda rows: make(write.target, rows, write.options)
+
+
+def run_rows(rows: Rows, plan_of: Callable[[Rows | AsyncRows], Plan[T]], *, answers_sync: bool) -> T:
+    """Run the plan that `plan_of` makes of rows, which are pulled in this thread.
+
+    answers_sync  whether the store answers in it
+    """
+    if answers_sync:
+        return drive_sync(plan_of(rows))
+    return run_fed(rows.batches, lambda feed: drive_async(plan_of(_feed_rows(rows, feed))))
 
 
 async def run_write_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
@@ -130,12 +142,17 @@ async def _run_write_async(write: Write, data: Any, schema: pa.Schema | None, ma
 
 
 async def _run_rows_async(write: Write, rows: Rows | AsyncRows, make: Callable[..., Plan[T]]) -> T:
-    if isinstance(rows, Rows) and rows.is_held and write.target.answers_sync:  # others may wait for anybody
-        return await drive_in_thread(partial(drive_sync, make(write.target, rows, write.options)))
+    return await run_rows_async(rows, _plan_of(write, make), answers_sync=write.target.answers_sync)
+
+
+async def run_rows_async(
+    rows: Rows | AsyncRows, plan_of: Callable[[Rows | AsyncRows], Plan[T]], *, answers_sync: bool
+) -> T:
+    """`run_rows` on any loop."""
+    if isinstance(rows, Rows) and rows.is_held and answers_sync:  # others may wait for anybody
+        return await drive_in_thread(partial(drive_sync, plan_of(rows)))
     source = _pull_on_this_loop(rows) if isinstance(rows, Rows) else rows
-    return await wrap_fed(
-        source.batches, lambda feed: drive_async(make(write.target, _feed_rows(rows, feed), write.options))
-    )
+    return await wrap_fed(source.batches, lambda feed: drive_async(plan_of(_feed_rows(rows, feed))))
 
 
 def _feed_rows(rows: Rows | AsyncRows, feed: AsyncIterator[pa.RecordBatch]) -> AsyncRows:
