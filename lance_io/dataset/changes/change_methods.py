@@ -85,6 +85,8 @@ class DatasetChanges(SyncFace, DatasetProperties):
         conflict_retries: int = CONFLICT_RETRIES,
         retry_timeout: timedelta = RETRY_TIMEOUT,
         data_storage_version: str | None = None,
+        *,
+        memory_limit: int | None = None,
     ) -> UpdateResult:
         """Give the rows that pass a filter new values: `update({"price": "price * 1.1"}, where="stock > 0")`.
 
@@ -92,13 +94,14 @@ class DatasetChanges(SyncFace, DatasetProperties):
         where                 text or expression; None for all rows
         conflict_retries, retry_timeout  as for `delete`
         data_storage_version  file version of the new data files; None for the table's
+        memory_limit  bytes that the update may hold beside what a writer fills, 512 MiB unless said
 
         The rows are written anew, with all their columns, into new fragments at the end of the table, and keep their
         stable row ids. Raises `ValueError` for a column or expression that does not fit, `OSError` for one that cannot
         be computed for a row, or is null in a column that has no nulls; nothing has changed then.
         """
         plan = updates_plans.update_rows(
-            self._state, updates, where, conflict_retries, retry_timeout, data_storage_version
+            self._state, updates, where, conflict_retries, retry_timeout, data_storage_version, memory_limit
         )
         self._state, done = self._run(plan)
         return done
@@ -310,10 +313,14 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         conflict_retries: int = CONFLICT_RETRIES,
         retry_timeout: timedelta = RETRY_TIMEOUT,
         data_storage_version: str | None = None,
+        *,
+        memory_limit: int | None = None,
     ) -> UpdateResult:
         """`LanceDataset.update`."""
         state = self._state
-        plan = updates_plans.update_rows(state, updates, where, conflict_retries, retry_timeout, data_storage_version)
+        plan = updates_plans.update_rows(
+            state, updates, where, conflict_retries, retry_timeout, data_storage_version, memory_limit
+        )
         self._state, done = await run_change(plan, answers_sync=state.answers_sync)
         return done
 

@@ -7,10 +7,18 @@ interpreter, the pages that a writer fills and whatever its caller holds. What d
 from __future__ import annotations
 
 import operator
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from lance_io.dataset.scan.scan_plan import width_bytes
 from lance_io.errors import UsageError
-from lance_io.limits import IO_BUFFER_BYTES, MIB
+from lance_io.limits import BATCH_ROWS, IO_BUFFER_BYTES, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from lance_io.dataset.version.state import DatasetState
 
 MEMORY_LIMIT_BYTES: Final = 512 * MIB
 MEMORY_LIMIT_BYTES_MIN: Final = 16 * MIB  # below it batches become so small that nothing else is done than cutting them
@@ -26,6 +34,21 @@ def check_memory_limit(memory_limit: int | None) -> int:
     return num_bytes
 
 
-def scan_buffer_bytes(limit_bytes: int) -> int:
-    """How much a scan that is a part of a change may read ahead."""
-    return min(IO_BUFFER_BYTES, limit_bytes // 8)
+def scan_bounds(limit_bytes: int) -> dict[str, Any]:
+    """Options of a scan that is a part of a change: how much it may read ahead."""
+    return {"io_buffer_size": min(IO_BUFFER_BYTES, limit_bytes // 8)}
+
+
+def batch_rows(state: DatasetState, types: Iterable[pa.DataType], limit_bytes: int) -> int:
+    """Rows of a batch of columns of these types, of which a change holds a few at a time.
+
+    limit_bytes  of the whole change
+    """
+    return max(1, min(BATCH_ROWS, int(limit_bytes / 32 / row_bytes(state, types))))
+
+
+def row_bytes(state: DatasetState, types: Iterable[pa.DataType]) -> float:
+    """What a row of columns takes in memory, about: by their types where these say, and by the files of the table."""
+    num_rows = max(1, int(state.physical_rows.sum()))
+    stored = sum(file.size_bytes or 0 for fragment in state.manifest.fragments for file in fragment.files)
+    return max(1.0, sum(map(width_bytes, types)), 2 * stored / num_rows)

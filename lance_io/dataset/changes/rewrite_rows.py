@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.dataset.changes.blob_payloads import BlobPayloads
     from lance_io.dataset.changes.delete_rows import Deletion
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Schema
@@ -66,14 +67,15 @@ def files_like(state: DatasetState, version: FileVersion | None, schema: Schema 
     return NewFiles(state.location, state.schema if schema is None else schema, version or of_table)
 
 
-def move_rows(state: DatasetState, rows: Stream, files: NewFiles) -> Plan[MovedRows]:
+def move_rows(state: DatasetState, rows: Stream, files: NewFiles, payloads: BlobPayloads) -> Plan[MovedRows]:
     """Write rows of the open version into new files; nothing of the table is changed yet.
 
     rows   record batches in the order of the table: the columns of `files`, then `_rowid` where the table has stable
            row ids, then `_rowaddr`
     files  removes what it has written, if this fails: see `NewFiles.roll_back`
+    payloads  makes bytes of the blobs in them, which come as descriptions
     """
-    moved = _Moved(files, has_ids=state.has_stable_row_ids)
+    moved = _Moved(files, payloads, has_ids=state.has_stable_row_ids)
     yield EachInPlan(rows, moved.add)
     yield from files.finish()
     deletion = yield from deletion_of(state, moved.offsets.by_fragment())
@@ -81,9 +83,10 @@ def move_rows(state: DatasetState, rows: Stream, files: NewFiles) -> Plan[MovedR
 
 
 class _Moved:
-    def __init__(self, files: NewFiles, *, has_ids: bool) -> None:
+    def __init__(self, files: NewFiles, payloads: BlobPayloads, *, has_ids: bool) -> None:
         self.offsets = Offsets()
         self._files = files
+        self._payloads = payloads
         self._ids: list[U64Array] | None = [] if has_ids else None
 
     def add(self, batch: pa.RecordBatch) -> Plan[None]:
@@ -93,7 +96,9 @@ class _Moved:
         if self._ids is not None:
             self._ids.append(values_of(batch.column(ROW_ID)).copy())
             system.append(ROW_ID)
-        yield from self._files.add(batch.drop_columns(system))
+        for load in self._payloads.batches(batch):
+            part = yield from load
+            yield from self._files.add(part.drop_columns(system))
 
     def fragments(self) -> tuple[Fragment, ...]:
         """The new fragments, each with its part of the ids."""

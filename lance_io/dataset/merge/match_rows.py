@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.changes.delete_rows import Offsets
-from lance_io.dataset.changes.memory_limit import scan_buffer_bytes
+from lance_io.dataset.changes.memory_limit import scan_bounds
 from lance_io.dataset.merge.match_keys import JoinOnSource, JoinOnTarget, KeyedRows
 from lance_io.dataset.merge.merge_clauses import SOURCE, TARGET, side_columns
 from lance_io.dataset.merge.row_keys import TABLE_BYTES, key_width, partitions
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 ROW: Final = "#row"
 DELETABLE: Final = "#deletable"
 BATCH_ROWS: Final = 1 << 16
+PAIR_BYTES: Final = 24  # of a row that is updated: its number in the source, address and id
 _ROW_BYTES: Final = 16  # of a row beside its key: its number or address, perhaps its id
 
 
@@ -100,7 +101,7 @@ class RowMatches:
         self._moves_updated = moves_updated
         self._deleted = Offsets()
         self._patched = Offsets()
-        num_buckets = -(-num_source_rows * 24 // memory_bytes) if clauses.matched == "update" else 1
+        num_buckets = -(-num_source_rows * PAIR_BYTES // memory_bytes) if clauses.matched == "update" else 1
         self._pairs = Buckets(max(1, min(BUCKETS_MAX, num_buckets)), memory_bytes)
 
     # -- what is said -----------------------------------------------------------------------------------------------
@@ -317,7 +318,7 @@ class _Join:
             with_row_id=state.has_stable_row_ids,
             with_row_address=True,
             batch_size=BATCH_ROWS,
-            io_buffer_size=scan_buffer_bytes(self._limit_bytes),
+            **scan_bounds(self._limit_bytes),
         )
 
         def add(batch: pa.RecordBatch) -> Plan[None]:

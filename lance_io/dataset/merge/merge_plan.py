@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 import pyarrow as pa
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from lance_io.table.transaction.operations import KeyFilter
 
 T = TypeVar("T")
+SOURCE_SHARE: Final = 4  # of the limit: rows of the source that are held
 
 
 class MergeResult(TypedDict):
@@ -120,7 +121,7 @@ def prepare_merge(
 def _pull(clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows) -> Plan[SourceRows]:
     clauses.check_changes()
     yield Import(COMPILER)
-    source = SourceRows(rows.schema, limit_bytes // 4)
+    source = SourceRows(rows.schema, limit_bytes // SOURCE_SHARE)
     try:
         yield from source.pull(rows)
     except BaseException:

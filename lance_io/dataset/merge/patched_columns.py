@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lance_io.dataset.changes.memory_limit import scan_buffer_bytes
+from lance_io.dataset.changes.memory_limit import batch_rows, scan_bounds
 from lance_io.dataset.changes.rewrite_columns import write_columns
 from lance_io.dataset.merge.match_rows import ROW
 from lance_io.dataset.merge.source_fit import arranged
@@ -154,8 +154,8 @@ class ColumnPatcher:
         options = scan_options(
             fragments=(fragment_id,),
             with_row_address=True,
-            batch_size_bytes=max(1 << 20, self._limit_bytes // 32),
-            io_buffer_size=scan_buffer_bytes(self._limit_bytes),
+            batch_size=batch_rows(self._state, self._projection.arrow_schema.types, self._limit_bytes),
+            **scan_bounds(self._limit_bytes),
         )
         return projected_batches(self._state, options, self._projection)
 

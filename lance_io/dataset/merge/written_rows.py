@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from lance_io.dataset.blobs.blob_values import with_binaries
 from lance_io.dataset.changes.blob_payloads import BlobPayloads
+from lance_io.dataset.changes.memory_limit import row_bytes
 from lance_io.dataset.changes.rewrite_rows import with_row_ids
 from lance_io.dataset.merge.match_rows import ROW
 from lance_io.dataset.merge.source_fit import joined_struct, padded_struct
 from lance_io.dataset.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
 from lance_io.dataset.rows.take_rows import PreparedTake, prepare, take_grouped
-from lance_io.dataset.scan.scan_plan import width_bytes
 from lance_io.dataset.version.column_lists import project
 from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.format.schema import Schema
@@ -189,14 +189,7 @@ class _TargetColumns:
         self._state = state
         self._take: PreparedTake = prepare(state, projection)
         self.payloads = BlobPayloads(state, projection, limit_bytes // 8)
-        self.rows_at_once = max(1, int(limit_bytes // 8 / self._row_bytes()))
-
-    def _row_bytes(self) -> float:
-        """What a row takes in memory, about: by the types where they say, and by the files of the table."""
-        num_rows = max(1, int(self._state.physical_rows.sum()))
-        stored = sum(file.size_bytes or 0 for one in self._state.manifest.fragments for file in one.files)
-        width = sum(width_bytes(output.field.type) for output in self._take.columns.projection.outputs)
-        return max(1.0, width, 2 * stored / num_rows)
+        self.rows_at_once = max(1, int(limit_bytes / 16 / row_bytes(state, projection.arrow_schema.types)))
 
     def take(self, addresses: npt.NDArray[np.uint64]) -> Plan[pa.RecordBatch]:
         """Rows, with their addresses; blobs as descriptions, of which `payloads` makes bytes."""
