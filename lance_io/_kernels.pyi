@@ -669,7 +669,7 @@ class KeyTable:
 
     seed   of the process, against keys that are made to meet
     keys   one behind the other, of `width` bytes: 8 for numbers, 16 for hashes of `hash_fixed` and `hash_variable`
-    Takes at most 24 bytes a row beside the key.
+    Takes at most 28 bytes a row beside the key.
     """
 
     def __new__(cls, seed: tuple[int, int], keys: Buffer, width: int, /) -> KeyTable: ...
@@ -677,14 +677,14 @@ class KeyTable:
     def has_repeats(self) -> bool:
         """Whether several rows have one key."""
 
-    def first_rows(self, keys: Buffer, /) -> OwnedBuffer:
-        """i64 for each key: the first row that has it, -1 for none."""
+    def find(self, keys: Buffer, /) -> tuple[OwnedBuffer, OwnedBuffer]:
+        """Which keys are there, i64 places ascending, and the first row of each, i64."""
 
     def groups(self) -> OwnedBuffer:
         """i64 for each row: the first row that has its key."""
 
     def rows_of(self, firsts: Buffer, /) -> tuple[OwnedBuffer, OwnedBuffer]:
-        """All rows with the keys of some rows that are the first of theirs (i64; -1 for none): places, rows."""
+        """All rows with the keys of some rows that are the first of theirs (i64): places ascending, rows ascending."""
 
 def add_to_bloom(bitmap: Buffer, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /) -> None:
     """Add values, given as for `hash_variable`, to a split block Bloom filter of Parquet's form, in place.

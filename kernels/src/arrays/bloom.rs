@@ -45,7 +45,7 @@ fn add_all<T: Offset>(bits: &mut [u8], ends: &[T], bytes: &[u8]) {
     let num_blocks = (bits.len() / BLOCK_BYTES) as u64;
     for pair in ends.windows(2) {
         let hash = xxh64(&bytes[pair[0].to_usize()..pair[1].to_usize()]);
-        let block = ((hash >> 32) * num_blocks >> 32) as usize * BLOCK_BYTES;
+        let block = (((hash >> 32) * num_blocks) >> 32) as usize * BLOCK_BYTES;
         for (word, salt) in SALTS.iter().enumerate() {
             let bit = (hash as u32).wrapping_mul(*salt) >> 27;
             bits[block + 4 * word + bit as usize / 8] |= 1 << (bit % 8);

@@ -153,8 +153,13 @@ pub struct KeyTable {
     seed: (u64, u64),
     slots: Vec<u32>,
     links: Vec<u32>,
+    /// Bits of hashes that are there.
+    marks: Vec<u64>,
     has_repeats: bool,
 }
+
+/// With so many bits a row, one in this many keys that are not there is looked for.
+const MARKS_PER_ROW: usize = 16;
 
 #[pymethods]
 impl KeyTable {
@@ -173,18 +178,21 @@ impl KeyTable {
         }
         let keys = words::<u64>(input.bytes(), num_bytes / 8)?;
         let num_slots = (2 * num_rows).next_power_of_two();
+        let num_marks = (num_rows * MARKS_PER_ROW / 64).next_power_of_two();
         let mut table = KeyTable {
             keys: room(keys.len())?,
             is_wide,
             seed,
             slots: room(num_slots)?,
             links: room(num_rows)?,
+            marks: room(num_marks)?,
             has_repeats: false,
         };
         gil::release(py, num_rows, || {
             table.keys.extend_from_slice(&keys);
             table.slots.resize(num_slots, 0);
             table.links.resize(num_rows, 0);
+            table.marks.resize(num_marks, 0);
             match is_wide {
                 false => table.fill::<1>(),
                 true => table.fill::<2>(),
@@ -199,9 +207,9 @@ impl KeyTable {
         self.has_repeats
     }
 
-    /// `KeyTable.first_rows` of the contract.
+    /// `KeyTable.find` of the contract.
     #[pyo3(signature = (keys, /))]
-    fn first_rows(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<OwnedBuffer> {
+    fn find(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<(OwnedBuffer, OwnedBuffer)> {
         let input = Input::new(keys)?;
         let width = if self.is_wide { 16 } else { 8 };
         let num_bytes = input.bytes().len();
@@ -209,11 +217,11 @@ impl KeyTable {
             return Err(invalid(format!("{num_bytes} bytes are no keys of {width} bytes")));
         }
         let keys = words::<u64>(input.bytes(), num_bytes / 8)?;
-        let found = gil::release(py, num_bytes / width, || match self.is_wide {
+        let (places, rows) = gil::release(py, num_bytes / width, || match self.is_wide {
             false => self.find_all::<1>(&keys),
             true => self.find_all::<2>(&keys),
         });
-        Ok(found.into())
+        Ok((places.into(), rows.into()))
     }
 
     /// `KeyTable.groups` of the contract.
@@ -236,17 +244,16 @@ impl KeyTable {
     fn rows_of(&self, py: Python<'_>, firsts: &Bound<'_, PyAny>) -> PyResult<(OwnedBuffer, OwnedBuffer)> {
         let input = Input::new(firsts)?;
         let firsts = input.i64s()?;
-        if firsts.iter().any(|&first| first >= self.links.len() as i64) {
+        if firsts.iter().any(|&first| first < 0 || first >= self.links.len() as i64) {
             return Err(invalid(format!("a row is not among the {} of the table", self.links.len())));
         }
         let (places, rows): (Vec<i64>, Vec<i64>) = gil::release(py, firsts.len(), || {
-            let chains = firsts.iter().enumerate().filter(|(_, &first)| first >= 0);
             let of_one = |(place, &first): (usize, &i64)| {
                 let links = &self.links;
                 let rows = std::iter::successors(Some(first as usize), |&row| (links[row] as usize).checked_sub(1));
                 rows.map(move |row| (place as i64, row as i64))
             };
-            chains.flat_map(of_one).unzip()
+            firsts.iter().enumerate().flat_map(of_one).unzip()
         });
         Ok((places.into(), rows.into()))
     }
@@ -258,6 +265,8 @@ impl KeyTable {
             let at = self.slot::<N>(&self.keys[N * row..N * (row + 1)]);
             self.has_repeats |= self.slots[at] != 0;
             self.links[row] = self.slots[at];
+            let bit = (self.hash::<N>(&self.keys[N * row..N * (row + 1)]) >> 32) as usize & (self.marks.len() * 64 - 1);
+            self.marks[bit / 64] |= 1 << (bit % 64);
             self.slots[at] = row as u32 + 1;
         }
     }
@@ -266,11 +275,7 @@ impl KeyTable {
     #[inline(always)]
     fn slot<const N: usize>(&self, key: &[u64]) -> usize {
         let mask = self.slots.len() - 1;
-        let hash = match N {
-            1 => mix(key[0] ^ self.seed.0, self.seed.1),
-            _ => key[0], // which is a hash
-        };
-        let mut at = hash as usize & mask;
+        let mut at = self.hash::<N>(key) as usize & mask;
         loop {
             let row = self.slots[at] as usize;
             if row == 0 || self.keys[N * (row - 1)..N * row] == *key {
@@ -280,11 +285,34 @@ impl KeyTable {
         }
     }
 
-    fn find_all<const N: usize>(&self, keys: &[u64]) -> Vec<i64> {
-        if self.links.is_empty() {
-            return vec![-1; keys.len() / N];
+    /// Places of the keys that are there, and the first row of each.
+    fn find_all<const N: usize>(&self, keys: &[u64]) -> (Vec<i64>, Vec<i64>) {
+        let (mut places, mut rows) = (Vec::new(), Vec::new());
+        for (place, key) in keys.chunks_exact(N).enumerate() {
+            if self.may_have(self.hash::<N>(key)) {
+                let row = self.slots[self.slot::<N>(key)];
+                if row != 0 {
+                    places.push(place as i64);
+                    rows.push(i64::from(row) - 1);
+                }
+            }
         }
-        keys.chunks_exact(N).map(|key| i64::from(self.slots[self.slot::<N>(key)]) - 1).collect()
+        (places, rows)
+    }
+
+    #[inline(always)]
+    fn hash<const N: usize>(&self, key: &[u64]) -> u64 {
+        match N {
+            1 => mix(key[0] ^ self.seed.0, self.seed.1),
+            _ => key[0], // which is a hash
+        }
+    }
+
+    /// Whether a key of this hash may be there: most that are not are told so by one bit.
+    #[inline(always)]
+    fn may_have(&self, hash: u64) -> bool {
+        let bit = (hash >> 32) as usize & (self.marks.len() * 64 - 1);
+        self.marks[bit / 64] >> (bit % 64) & 1 != 0
     }
 }
 

@@ -75,9 +75,10 @@ class KeyedRows:
 
 
 class Matches(Protocol):
-    """Who is told."""
+    """Who is told, and of what: of pairs, of rows of the target that have no match."""
 
     needs_pairs: bool
+    needs_rest: bool
 
     def add_pairs(
         self, source: pa.RecordBatch, source_rows: IntArray, target: pa.RecordBatch, target_rows: IntArray
@@ -104,16 +105,18 @@ class JoinOnSource:
 
     def add(self, target: KeyedRows) -> None:
         """Some rows of the target."""
-        firsts = self._table.first_rows(target.keys)
-        hit = firsts >= 0
-        if not hit.all():
-            self._matches.leave_targets(target.columns.take(numbers(np.flatnonzero(~hit))))
-        if not hit.any():
+        hits, firsts = self._table.find(target.keys)
+        if self._matches.needs_rest and len(hits) < target.columns.num_rows:
+            is_left = np.ones(target.columns.num_rows, np.bool_)
+            is_left[hits] = False
+            self._matches.leave_targets(target.columns.take(numbers(np.flatnonzero(is_left))))
+        if not len(hits):
             return
-        self._table.mark(firsts[hit])
+        self._table.mark(firsts)
         if not self._matches.needs_pairs:
             return
-        for target_rows, source_rows in self._table.pairs(firsts):
+        for places, source_rows in self._table.pairs(firsts):
+            target_rows = hits[places]
             kept = self._matches.add_pairs(self._source, source_rows, target.columns, target_rows)
             chosen = target_rows[kept]
             again = np.flatnonzero(chosen[1:] == chosen[:-1])
@@ -136,15 +139,15 @@ class JoinOnTarget:
 
     def add(self, source: KeyedRows) -> None:
         """Some rows of the source."""
-        firsts = self._table.first_rows(source.keys)
-        hits = np.flatnonzero(firsts >= 0)
+        hits, firsts = self._table.find(source.keys)
         if not len(hits):
             return
-        self._table.mark(firsts[hits])
+        self._table.mark(firsts)
         self._matches.mark_sources(source.columns, hits)
         if not self._matches.needs_pairs:
             return
-        for source_rows, target_rows in self._table.pairs(firsts):
+        for places, target_rows in self._table.pairs(firsts):
+            source_rows = hits[places]
             kept = self._matches.add_pairs(source.columns, source_rows, self._target, target_rows)
             self._take(target_rows[kept])
 
@@ -159,8 +162,8 @@ class JoinOnTarget:
 
     def finish(self) -> None:
         """All rows of the source have gone by."""
-        left = np.flatnonzero(~self._table.marked())
-        if len(left):
+        if self._matches.needs_rest:
+            left = np.flatnonzero(~self._table.marked())
             self._matches.leave_targets(self._target.take(numbers(left)))
 
 
@@ -173,9 +176,10 @@ class _Table:
         self._groups = rows_in(table.groups()) if table.has_repeats else None
         self._sizes = None if self._groups is None else np.bincount(self._groups, minlength=num_rows)
 
-    def first_rows(self, keys: npt.NDArray[np.uint64]) -> IntArray:
-        """The first row of each key, -1 for none."""
-        return rows_in(self._table.first_rows(np.ascontiguousarray(keys)))
+    def find(self, keys: npt.NDArray[np.uint64]) -> tuple[IntArray, IntArray]:
+        """Which keys are there, ascending, and the first row of each."""
+        places, firsts = self._table.find(np.ascontiguousarray(keys))
+        return rows_in(places), rows_in(firsts)
 
     def mark(self, firsts: IntArray) -> None:
         """Rows that are the first of their keys, and those that share these, were met."""
@@ -186,13 +190,11 @@ class _Table:
         return self._is_met if self._groups is None else self._is_met[self._groups]
 
     def pairs(self, firsts: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-        """Places in `firsts`, ascending, and rows of the table; one place in one part."""
+        """Places in `firsts`, ascending, and rows of the table with these keys; one place in one part."""
         if self._sizes is None:
-            places = np.flatnonzero(firsts >= 0)
-            yield places, firsts[places]
+            yield np.arange(len(firsts)), firsts
             return
-        counts = np.where(firsts >= 0, self._sizes[firsts], 0)
-        ends = np.cumsum(counts)
+        ends = np.cumsum(self._sizes[firsts])
         start = 0
         while start < len(firsts):
             done = int(ends[start - 1]) if start else 0

@@ -93,6 +93,7 @@ class RowMatches:
         memory_bytes: int,
     ) -> None:
         self.needs_pairs = clauses.matched != "keep"
+        self.needs_rest = clauses.deletes_rest
         self.num_updated = 0
         self.num_deleted = 0
         self.is_matched = np.zeros(num_source_rows, np.bool_)
@@ -142,8 +143,6 @@ class RowMatches:
 
     def leave_targets(self, target: pa.RecordBatch) -> None:
         """These rows of the target have none."""
-        if not self._clauses.deletes_rest:
-            return
         addresses = values_of(target.column(ROW_ADDRESS))
         if self.conditions.rest is not None:
             addresses = addresses[true_positions(target.column(DELETABLE).fill_null(False))]
@@ -341,7 +340,7 @@ class _Join:
         found |= {f"{TARGET}.{name}": batch.column(name) for name in self._target_columns}
         columns = pa.RecordBatch.from_arrays(list(found.values()), list(found))
         keyed, without = KeyedRows.of([batch.column(name) for name in self._on], columns)
-        if without is not None:
+        if without is not None and self._matches.needs_rest:
             self._matches.leave_targets(without)
         if keyed.columns.num_rows:
             take(keyed)
@@ -379,7 +378,7 @@ class _Join:
         if self._source.num_rows <= int(self._state.physical_rows.sum()):
             sources = [KeyedRows.unpacked(batch) for batch in source]
             if not sources:
-                for batch in target:
+                for batch in target if self._matches.needs_rest else ():
                     self._matches.leave_targets(KeyedRows.unpacked(batch).columns)
                 return
             by_source = JoinOnSource(KeyedRows.joined(sources), self._matches)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SEED: Final = (secrets.randbits(64), secrets.randbits(64))
-TABLE_BYTES: Final = 24  # of a `KeyTable` for each row, at most, beside the key itself
+TABLE_BYTES: Final = 28  # of a `KeyTable` for each row, at most, beside the key itself
 
 
 def key_width(types: Sequence[pa.DataType]) -> int:
