@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 ROW: Final = "#row"
 DELETABLE: Final = "#deletable"
-BATCH_ROWS: Final = 1 << 16
+BATCH_ROWS: Final = 1 << 18  # of keys that go by at once, where they are small
 PAIR_BYTES: Final = 24  # of a row that is updated: its number in the source, address and id
 _ROW_BYTES: Final = 16  # of a row beside its key: its number or address, perhaps its id
 
@@ -313,17 +313,22 @@ class _Join:
     def _scan(self, take: Any) -> Plan[None]:
         """Go through the rows of the target; `take` is called with those that have keys."""
         state = self._state
+        projection = self._target_projection()
         options = scan_options(
             with_row_id=state.has_stable_row_ids,
             with_row_address=True,
-            batch_size=BATCH_ROWS,
+            batch_size=self._batch_rows(projection),
             **scan_bounds(self._limit_bytes),
         )
 
         def add(batch: pa.RecordBatch) -> Plan[None]:
             yield self._compute(partial(self._add_target, take, batch), batch)
 
-        yield EachInPlan(projected_batches(state, options, self._target_projection()), add)
+        yield EachInPlan(projected_batches(state, options, projection), add)
+
+    def _batch_rows(self, projection: Projection) -> int:
+        width = sum(map(width_bytes, projection.arrow_schema.types))
+        return max(1 << 10, min(BATCH_ROWS, int(self._limit_bytes / 32 / max(1.0, width))))
 
     def _target_projection(self) -> Projection:
         state = self._state
