@@ -68,8 +68,8 @@ def changed_rows(rows: pa.Table, part: int, key: str) -> pa.Table:
     chosen = rows.take(rng.permutation(rows.num_rows)[: max(1, rows.num_rows // part)])
     new = np.arange(chosen.num_rows) % 11 == 10
     known = chosen[key].to_pylist()
-    other = {"id": lambda number: 10**9 + number, "text": lambda number: f"-- new {number}"}[key]
-    keys = [other(number) if is_new else known[number] for number, is_new in enumerate(new.tolist())]
+    others = range(10**9, 10**9 + len(known)) if key == "id" else [f"-- new {number}" for number in range(len(known))]
+    keys = [other if is_new else one for one, other, is_new in zip(known, others, new.tolist(), strict=True)]
     names = chosen.column_names
     chosen = chosen.set_column(
         names.index(key), chosen.schema.field(key), pa.array(keys, chosen.schema.field(key).type)

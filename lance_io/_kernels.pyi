@@ -686,6 +686,19 @@ class KeyTable:
     def rows_of(self, firsts: Buffer, /) -> tuple[OwnedBuffer, OwnedBuffer]:
         """All rows with the keys of some rows that are the first of theirs (i64): places ascending, rows ascending."""
 
+@final
+class SliceFilter:
+    """Tells most slices of bytes that are not among some, in a fraction of the time that hashing them takes.
+
+    The slices are given as for `hash_variable`.
+    """
+
+    def __new__(
+        cls, seed: tuple[int, int], raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /
+    ) -> SliceFilter: ...
+    def passing(self, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /) -> OwnedBuffer:
+        """Places, i64 ascending, of the slices that may be among them: all that are, and few others."""
+
 def add_to_bloom(bitmap: Buffer, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /) -> None:
     """Add values, given as for `hash_variable`, to a split block Bloom filter of Parquet's form, in place.
 

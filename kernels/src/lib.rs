@@ -36,6 +36,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<take::pages::PagesPlan>()?;
     m.add_class::<levels::rows::PageRows>()?;
     m.add_class::<arrays::keys::KeyTable>()?;
+    m.add_class::<arrays::keys::SliceFilter>()?;
     #[cfg(target_os = "linux")]
     m.add_class::<io::sockets::RangeSockets>()?;
     m.add_function(wrap_pyfunction!(miniblock::chunks::chunk_table, m)?)?;

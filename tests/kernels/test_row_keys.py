@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_io._kernels import KeyTable, add_to_bloom, hash_fixed, hash_variable
+from lance_io._kernels import KeyTable, SliceFilter, add_to_bloom, hash_fixed, hash_variable
 from lance_io.proto import transaction_pb2
 
 if TYPE_CHECKING:
@@ -68,6 +68,20 @@ def test_hashes_of_fixed_values_are_those_of_their_bytes() -> None:
     assert bytes(hash_fixed(SEED, None, values, 4, 1000)) == bytes(
         hash_variable(SEED, None, offsets, values.tobytes(), False, 1000)
     )
+
+
+def test_a_filter_passes_all_that_are_among_its_slices_and_few_others() -> None:
+    def given(texts: list[str], wide: bool) -> tuple[Any, Any, bool, int]:
+        array = pa.array(texts, pa.large_string() if wide else pa.string())
+        return array.buffers()[1], array.buffers()[2] or b"", wide, len(array)
+
+    known = [*WORDS, *(f"known {number}" for number in range(1000))]
+    others = [f"other {number}" for number in range(10_000)]
+    for wide in (False, True):
+        there = SliceFilter(SEED, *given(known, wide))
+        assert words(there.passing(*given(known, not wide))) == list(range(len(known)))
+        assert len(words(there.passing(*given(others, wide)))) < 1500
+        assert words(SliceFilter(SEED, *given([], wide)).passing(*given(others, wide))) == []
 
 
 def test_wrong_sizes_are_refused() -> None:

@@ -338,3 +338,97 @@ fn room<T>(length: usize) -> PyResult<Vec<T>> {
         Err(_) => Err(PyMemoryError::new_err(format!("no memory for {length} keys"))),
     }
 }
+
+/// Tells most slices that are not among some by a hash that takes a fifth of the time of `hash_variable`.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct SliceFilter {
+    seed: (u64, u64),
+    marks: Vec<u64>,
+}
+
+#[pymethods]
+impl SliceFilter {
+    #[new]
+    #[pyo3(signature = (seed, raw_offsets, data, wide, num_values, /))]
+    fn new(
+        py: Python<'_>,
+        seed: (u64, u64),
+        raw_offsets: &Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+        wide: bool,
+        num_values: usize,
+    ) -> PyResult<Self> {
+        let (raw_offsets, data) = (Input::new(raw_offsets)?, Input::new(data)?);
+        let num_marks = (num_values * MARKS_PER_ROW / 64).next_power_of_two();
+        let mut filter = SliceFilter { seed, marks: room(num_marks)? };
+        filter.marks.resize(num_marks, 0);
+        let bytes = data.bytes();
+        match wide {
+            false => {
+                let ends = offsets::<u32>(raw_offsets.bytes(), bytes, num_values)?;
+                gil::release(py, num_values, || filter.add(&ends, bytes));
+            }
+            true => {
+                let ends = offsets::<u64>(raw_offsets.bytes(), bytes, num_values)?;
+                gil::release(py, num_values, || filter.add(&ends, bytes));
+            }
+        }
+        Ok(filter)
+    }
+
+    /// `SliceFilter.passing` of the contract.
+    #[pyo3(signature = (raw_offsets, data, wide, num_values, /))]
+    fn passing(
+        &self,
+        py: Python<'_>,
+        raw_offsets: &Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+        wide: bool,
+        num_values: usize,
+    ) -> PyResult<OwnedBuffer> {
+        let (raw_offsets, data) = (Input::new(raw_offsets)?, Input::new(data)?);
+        let bytes = data.bytes();
+        let found = match wide {
+            false => {
+                let ends = offsets::<u32>(raw_offsets.bytes(), bytes, num_values)?;
+                gil::release(py, num_values, || self.pass(&ends, bytes))
+            }
+            true => {
+                let ends = offsets::<u64>(raw_offsets.bytes(), bytes, num_values)?;
+                gil::release(py, num_values, || self.pass(&ends, bytes))
+            }
+        };
+        Ok(found.into())
+    }
+}
+
+impl SliceFilter {
+    fn add<T: Offset>(&mut self, ends: &[T], bytes: &[u8]) {
+        for pair in ends.windows(2) {
+            let bit = self.bit(&bytes[pair[0].to_usize()..pair[1].to_usize()]);
+            self.marks[bit / 64] |= 1 << (bit % 64);
+        }
+    }
+
+    fn pass<T: Offset>(&self, ends: &[T], bytes: &[u8]) -> Vec<i64> {
+        let mut found = Vec::new();
+        for (place, pair) in ends.windows(2).enumerate() {
+            let bit = self.bit(&bytes[pair[0].to_usize()..pair[1].to_usize()]);
+            if self.marks[bit / 64] >> (bit % 64) & 1 != 0 {
+                found.push(place as i64);
+            }
+        }
+        found
+    }
+
+    #[inline(always)]
+    fn bit(&self, bytes: &[u8]) -> usize {
+        let (chunks, rest) = bytes.as_chunks::<8>();
+        let start = self.seed.0 ^ bytes.len() as u64;
+        let hash = chunks.iter().fold(start, |hash, chunk| mix(hash ^ u64::from_le_bytes(*chunk), self.seed.1));
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let hash = mix(hash ^ u64::from_le_bytes(last), self.seed.1);
+        (hash >> 16) as usize & (self.marks.len() * 64 - 1)
+    }
+}

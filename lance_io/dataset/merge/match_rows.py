@@ -21,7 +21,7 @@ from lance_io.dataset.changes.delete_rows import Offsets
 from lance_io.dataset.changes.memory_limit import scan_bounds
 from lance_io.dataset.merge.match_keys import JoinOnSource, JoinOnTarget, KeyedRows
 from lance_io.dataset.merge.merge_clauses import SOURCE, TARGET, side_columns
-from lance_io.dataset.merge.row_keys import TABLE_BYTES, key_width, partitions
+from lance_io.dataset.merge.row_keys import TABLE_BYTES, key_filter, key_width, partitions, passing_rows
 from lance_io.dataset.merge.spilled_batches import BUCKETS_MAX, Buckets
 from lance_io.dataset.rows.take_rows import take_row_addresses
 from lance_io.dataset.scan.execute import projected_batches
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from lance_io._kernels import SliceFilter
     from lance_io.dataset.merge.merge_clauses import MergeClauses
     from lance_io.dataset.merge.source_fit import SourceFit
     from lance_io.dataset.merge.source_rows import SourceRows
@@ -53,6 +54,7 @@ ROW: Final = "#row"
 DELETABLE: Final = "#deletable"
 BATCH_ROWS: Final = 1 << 18  # of keys that go by at once, where they are small
 PAIR_BYTES: Final = 24  # of a row that is updated: its number in the source, address and id
+FILTERED_SHARE: Final = 4  # a source of fewer rows than this part of the target's meets few of these
 _ROW_BYTES: Final = 16  # of a row beside its key: its number or address, perhaps its id
 
 
@@ -259,6 +261,9 @@ class _Join:
         self._conditions = conditions
         self._matches = matches
         self._limit_bytes = limit_bytes
+        self._filters = False
+        self._filtered: list[pa.Array] = []  # the key column of the source, until there is a filter of it
+        self._filter: SliceFilter | None = None
         self._source_columns = side_columns(conditions.update, SOURCE)
         self._target_columns = side_columns(conditions.update, TARGET)
 
@@ -266,7 +271,11 @@ class _Join:
         num_rows = int(self._state.physical_rows.sum())
         how = planned_join(self._source.num_rows, num_rows, self._row_bytes(), self._limit_bytes)
         if how == "source":
+            self._filters = self._source.num_rows < num_rows // FILTERED_SHARE and not self._matches.needs_rest
+            self._filters = self._filters and len(self._on) == 1
             join = JoinOnSource(KeyedRows.joined((yield from self._all_sources())), self._matches)
+            self._filter = key_filter(self._filtered)
+            self._filtered.clear()
             yield from self._scan(join.add)
             join.finish()
             return "table of the source's keys"
@@ -295,6 +304,8 @@ class _Join:
         found: list[KeyedRows] = []
         for start, _, load in self._source.pieces():
             piece = yield from load
+            if self._filters:
+                self._filtered.append(self._fit.column(piece, self._on[0]))
             found.append((yield self._compute(partial(self._keyed_source, start, piece), piece)))
         return found or [self._keyed_source(0, self._empty_piece())]
 
@@ -341,6 +352,8 @@ class _Join:
         return Projection(tuple(outputs), None).with_system(*system, ROW_ADDRESS)
 
     def _add_target(self, take: Any, batch: pa.RecordBatch) -> None:
+        if self._filter is not None:
+            batch = batch.take(passing_rows(self._filter, batch.column(self._on[0])))
         found = {name: batch.column(name) for name in (ROW_ADDRESS, ROW_ID, DELETABLE) if name in batch.schema.names}
         found |= {f"{TARGET}.{name}": batch.column(name) for name in self._target_columns}
         columns = pa.RecordBatch.from_arrays(list(found.values()), list(found))

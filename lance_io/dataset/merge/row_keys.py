@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lance_io._kernels import KeyTable, hash_fixed, hash_variable
+from lance_io._kernels import KeyTable, SliceFilter, hash_fixed, hash_variable
+from lance_io.levels.arrays import numbers
 from lance_io.spans import int64s
 
 if TYPE_CHECKING:
@@ -51,6 +52,20 @@ def has_key(arrays: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
 def key_table(keys: npt.NDArray[np.uint64]) -> KeyTable:
     """A table of rows by their keys."""
     return KeyTable(SEED, np.ascontiguousarray(keys), 8 * (keys.ndim if keys.ndim == 1 else keys.shape[1]))
+
+
+def key_filter(arrays: Sequence[pa.Array]) -> SliceFilter | None:
+    """What tells most keys that are not among these, where that is faster than hashing them: for texts and binaries."""
+    if not arrays or not _is_sliced(_plain(arrays[0].type)):
+        return None
+    decoded = [_decoded(array) for array in arrays]
+    whole = decoded[0] if len(decoded) == 1 else pa.concat_arrays(decoded)
+    return SliceFilter(SEED, *_slices(whole))
+
+
+def passing_rows(known: SliceFilter, array: pa.Array) -> pa.Array:
+    """Places of the keys that may be among those of a filter, of an array of one of its types; nulls may be."""
+    return numbers(int64s(known.passing(*_slices(_decoded(array)))))
 
 
 def partitions(keys: npt.NDArray[np.uint64], num_partitions: int) -> npt.NDArray[np.int64]:
@@ -126,19 +141,29 @@ def _hash_values(array: pa.Array) -> Any:
         return hash_fixed(SEED, None, _hashes(items), 16 * dtype.list_size, num_rows)
     if pt.is_list(dtype) or pt.is_large_list(dtype) or pt.is_map(dtype):
         return _hash_lists(array)
-    if pt.is_large_string(dtype) or pt.is_large_binary(dtype):
-        return _hash_slices(array, wide=True)
-    if pt.is_string(dtype) or pt.is_binary(dtype):
-        return _hash_slices(array, wide=False)
+    if _is_sliced(dtype):
+        return hash_variable(SEED, None, *_slices(array))
     width = dtype.bit_width // 8
     data = memoryview(array.buffers()[1])[array.offset * width :]
     return hash_fixed(SEED, None, data, width, num_rows)
 
 
-def _hash_slices(array: pa.Array, *, wide: bool) -> Any:
+def _is_sliced(dtype: pa.DataType) -> bool:
+    """Whether values are slices of one buffer, by offsets."""
+    return bool(_is_wide(dtype) or pt.is_string(dtype) or pt.is_binary(dtype))
+
+
+def _is_wide(dtype: pa.DataType) -> bool:
+    return bool(pt.is_large_string(dtype) or pt.is_large_binary(dtype))
+
+
+def _slices(array: pa.Array) -> tuple[Any, Any, bool, int]:
+    """Offsets, bytes, whether offsets have 64 bits, and number of slices."""
+    wide = _is_wide(array.type)
+    if not len(array):
+        return bytes(8 if wide else 4), b"", wide, 0
     _, offsets, data = array.buffers()
-    first = memoryview(offsets)[array.offset * (8 if wide else 4) :]
-    return hash_variable(SEED, None, first, data or b"", wide, len(array))
+    return memoryview(offsets)[array.offset * (8 if wide else 4) :], data or b"", wide, len(array)
 
 
 def _hash_lists(array: pa.Array) -> Any:
