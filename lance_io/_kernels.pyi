@@ -677,8 +677,8 @@ class KeyTable:
     def has_repeats(self) -> bool:
         """Whether several rows have one key."""
 
-    def find(self, keys: Buffer, /) -> tuple[OwnedBuffer, OwnedBuffer]:
-        """Which keys are there, i64 places ascending, and the first row of each, i64."""
+    def find(self, keys: Buffer, threads_max: int, /) -> tuple[OwnedBuffer, OwnedBuffer]:
+        """Which keys are there, i64 places ascending, and the first row of each, i64; by several threads if many."""
 
     def groups(self) -> OwnedBuffer:
         """i64 for each row: the first row that has its key."""
@@ -696,7 +696,9 @@ class SliceFilter:
     def __new__(
         cls, seed: tuple[int, int], raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /
     ) -> SliceFilter: ...
-    def passing(self, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /) -> OwnedBuffer:
+    def passing(
+        self, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, threads_max: int, /
+    ) -> OwnedBuffer:
         """Places, i64 ascending, of the slices that may be among them: all that are, and few others."""
 
 def add_to_bloom(bitmap: Buffer, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /) -> None:

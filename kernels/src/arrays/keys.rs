@@ -8,9 +8,11 @@ use crate::encode::bitpack::words;
 use crate::encode::variable::{offsets, Offset};
 use crate::error::invalid;
 use crate::gil;
+use crate::threads::side_by_side;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use std::borrow::Cow;
+use std::ops::Range;
 
 type Hash = [u64; 2];
 
@@ -208,8 +210,13 @@ impl KeyTable {
     }
 
     /// `KeyTable.find` of the contract.
-    #[pyo3(signature = (keys, /))]
-    fn find(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<(OwnedBuffer, OwnedBuffer)> {
+    #[pyo3(signature = (keys, threads_max, /))]
+    fn find(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        threads_max: usize,
+    ) -> PyResult<(OwnedBuffer, OwnedBuffer)> {
         let input = Input::new(keys)?;
         let width = if self.is_wide { 16 } else { 8 };
         let num_bytes = input.bytes().len();
@@ -217,11 +224,16 @@ impl KeyTable {
             return Err(invalid(format!("{num_bytes} bytes are no keys of {width} bytes")));
         }
         let keys = words::<u64>(input.bytes(), num_bytes / 8)?;
-        let (places, rows) = gil::release(py, num_bytes / width, || match self.is_wide {
-            false => self.find_all::<1>(&keys),
-            true => self.find_all::<2>(&keys),
-        });
-        Ok((places.into(), rows.into()))
+        let parts = gil::release(py, num_bytes / width, || {
+            side_by_side(&parts(num_bytes / width), threads_max, |part| {
+                Ok(match self.is_wide {
+                    false => self.find_part::<1>(&keys, part),
+                    true => self.find_part::<2>(&keys, part),
+                })
+            })
+        })?;
+        let (places, rows): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        Ok((places.concat().into(), rows.concat().into()))
     }
 
     /// `KeyTable.groups` of the contract.
@@ -285,10 +297,11 @@ impl KeyTable {
         }
     }
 
-    /// Places of the keys that are there, and the first row of each.
-    fn find_all<const N: usize>(&self, keys: &[u64]) -> (Vec<i64>, Vec<i64>) {
+    /// Places of the keys of a part that are there, and the first row of each.
+    fn find_part<const N: usize>(&self, keys: &[u64], part: &Range<usize>) -> (Vec<i64>, Vec<i64>) {
         let (mut places, mut rows) = (Vec::new(), Vec::new());
-        for (place, key) in keys.chunks_exact(N).enumerate() {
+        for place in part.clone() {
+            let key = &keys[N * place..N * (place + 1)];
             if self.may_have(self.hash::<N>(key)) {
                 let row = self.slots[self.slot::<N>(key)];
                 if row != 0 {
@@ -314,6 +327,13 @@ impl KeyTable {
         let bit = (hash >> 32) as usize & (self.marks.len() * 64 - 1);
         self.marks[bit / 64] >> (bit % 64) & 1 != 0
     }
+}
+
+/// What one thread does at a time.
+const PART_ROWS: usize = 1 << 16;
+
+fn parts(num_rows: usize) -> Vec<Range<usize>> {
+    (0..num_rows).step_by(PART_ROWS).map(|start| start..num_rows.min(start + PART_ROWS)).collect()
 }
 
 fn is_wide(width: usize) -> PyResult<bool> {
@@ -377,7 +397,7 @@ impl SliceFilter {
     }
 
     /// `SliceFilter.passing` of the contract.
-    #[pyo3(signature = (raw_offsets, data, wide, num_values, /))]
+    #[pyo3(signature = (raw_offsets, data, wide, num_values, threads_max, /))]
     fn passing(
         &self,
         py: Python<'_>,
@@ -385,17 +405,18 @@ impl SliceFilter {
         data: &Bound<'_, PyAny>,
         wide: bool,
         num_values: usize,
+        threads_max: usize,
     ) -> PyResult<OwnedBuffer> {
         let (raw_offsets, data) = (Input::new(raw_offsets)?, Input::new(data)?);
         let bytes = data.bytes();
         let found = match wide {
             false => {
                 let ends = offsets::<u32>(raw_offsets.bytes(), bytes, num_values)?;
-                gil::release(py, num_values, || self.pass(&ends, bytes))
+                gil::release(py, num_values, || self.pass(&ends, bytes, threads_max))?
             }
             true => {
                 let ends = offsets::<u64>(raw_offsets.bytes(), bytes, num_values)?;
-                gil::release(py, num_values, || self.pass(&ends, bytes))
+                gil::release(py, num_values, || self.pass(&ends, bytes, threads_max))?
             }
         };
         Ok(found.into())
@@ -410,15 +431,15 @@ impl SliceFilter {
         }
     }
 
-    fn pass<T: Offset>(&self, ends: &[T], bytes: &[u8]) -> Vec<i64> {
-        let mut found = Vec::new();
-        for (place, pair) in ends.windows(2).enumerate() {
-            let bit = self.bit(&bytes[pair[0].to_usize()..pair[1].to_usize()]);
-            if self.marks[bit / 64] >> (bit % 64) & 1 != 0 {
-                found.push(place as i64);
-            }
-        }
-        found
+    fn pass<T: Offset>(&self, ends: &[T], bytes: &[u8], threads_max: usize) -> PyResult<Vec<i64>> {
+        let found = side_by_side(&parts(ends.len() - 1), threads_max, |part| {
+            let is_marked = |place: &usize| {
+                let bit = self.bit(&bytes[ends[*place].to_usize()..ends[*place + 1].to_usize()]);
+                self.marks[bit / 64] >> (bit % 64) & 1 != 0
+            };
+            Ok(part.clone().filter(is_marked).map(|place| place as i64).collect::<Vec<_>>())
+        })?;
+        Ok(found.concat())
     }
 
     #[inline(always)]

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lance_io.dataset.merge.row_keys import has_key, key_table, row_keys, rows_in
 from lance_io.levels.arrays import numbers
+from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -178,7 +179,7 @@ class _Table:
 
     def find(self, keys: npt.NDArray[np.uint64]) -> tuple[IntArray, IntArray]:
         """Which keys are there, ascending, and the first row of each."""
-        places, firsts = self._table.find(np.ascontiguousarray(keys))
+        places, firsts = self._table.find(np.ascontiguousarray(keys), cpu_count())
         return rows_in(places), rows_in(firsts)
 
     def mark(self, firsts: IntArray) -> None:

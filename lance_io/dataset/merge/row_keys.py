@@ -16,6 +16,7 @@ import pyarrow.types as pt
 
 from lance_io._kernels import KeyTable, SliceFilter, hash_fixed, hash_variable
 from lance_io.levels.arrays import numbers
+from lance_io.runtime import cpu_count
 from lance_io.spans import int64s
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def key_filter(arrays: Sequence[pa.Array]) -> SliceFilter | None:
 
 def passing_rows(known: SliceFilter, array: pa.Array) -> pa.Array:
     """Places of the keys that may be among those of a filter, of an array of one of its types; nulls may be."""
-    return numbers(int64s(known.passing(*_slices(_decoded(array)))))
+    return numbers(int64s(known.passing(*_slices(_decoded(array)), cpu_count())))
 
 
 def partitions(keys: npt.NDArray[np.uint64], num_partitions: int) -> npt.NDArray[np.int64]:
