@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
     from lance_io.dataset.fragment import LanceFragment
     from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
+    from lance_io.dataset.merge.merge_builder import MergeInsertBuilder
     from lance_io.dataset.scan.scan_statistics import ScanStatistics
     from lance_io.dataset.scanner import LanceScanner
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
@@ -64,6 +65,7 @@ _HOMES = {
     "LanceFragment": "lance_io.dataset.fragment",
     "LanceOperation": "lance_io.dataset.changes.lance_operation",
     "LanceScanner": "lance_io.dataset.scanner",
+    "MergeInsertBuilder": "lance_io.dataset.merge.merge_builder",
     "ScanStatistics": "lance_io.dataset.scan.scan_statistics",
     "Session": "lance_io.dataset.version.session",
     "Transaction": "lance_io.dataset.changes.lance_operation",
@@ -101,6 +103,7 @@ __all__ = [
     "LanceFragment",
     "LanceOperation",
     "LanceScanner",
+    "MergeInsertBuilder",
     "ScanStatistics",
     "Session",
     "Transaction",

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHANGE: Final = "let pylance make this change: `lance.dataset(uri).{name}(...)`, then `checkout_latest()` here"
-_REWRITE: Final = "delete the old rows and append the new ones, or " + _CHANGE
 _INDEX: Final = "this release makes and reads no indices; pylance does, and they stay valid beside our writes"
 _LOG: Final = "this release has no write-ahead log in memory; append with `insert` or `write_dataset`, or use pylance"
 _PARTS: Final = "this release merges no index segments; use pylance, on the same table"
@@ -141,7 +140,6 @@ _ROOT: Final = {
     "LsmPointLookupPlanner": _SCANS,
     "LsmScanner": _SCANS,
     "LsmVectorSearchPlanner": _SCANS,
-    "MergeInsertBuilder": _REWRITE.replace("{name}", "merge_insert"),
     "PackedBlobWriter": _BLOBS,
     "ShardSnapshot": _LOG,
     "ShardWriter": _LOG,
