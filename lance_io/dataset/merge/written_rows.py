@@ -70,9 +70,12 @@ class RowWriter:
         pads: bool = True,
     ) -> None:
         self.num_inserted = 0
-        self._pads = pads and fit.is_partial
-        self._names = [field.name for field in fit.table.fields] if pads else list(fit.names)
         self._source = source
+        self._pads = pads and fit.is_partial
+        cut = {field.id for field in fit.cut_structs} if pads else set()
+        placed = zip(fit.schema.fields, fit.places, strict=True)
+        self._whole = {field.id: place for field, place in placed if field.id not in cut}
+        self._fields = [self._written_field(field) for field in (fit.table if pads else fit.schema).fields]
         self._fit = fit
         self._files = files
         self._ids: list[U64Array] = []
@@ -167,7 +170,14 @@ class RowWriter:
         return found
 
     def _add(self, arrays: list[pa.Array]) -> Plan[None]:
-        yield from self._files.add(pa.RecordBatch.from_arrays(arrays, self._names))
+        fields = [field.with_type(array.type) for field, array in zip(self._fields, arrays, strict=True)]
+        yield from self._files.add(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
+
+    def _written_field(self, field: Field) -> pa.Field:
+        """A column as it comes: of the source, with what that says of it, or of the table, whose blobs are bytes."""
+        if field.id in self._whole:
+            return self._source.schema.field(self._whole[field.id]).with_name(field.name)
+        return with_binaries(field, marked=True).to_arrow()
 
     def fragments(self) -> tuple[Fragment, ...]:
         """The new fragments, each with the stable ids of the updated rows in it."""

@@ -146,6 +146,52 @@ def test_with_an_index_on_the_key(tmp_path: Path, source: str, clauses: str, ind
     merge_both(tmp_path, rows, CLAUSES[clauses], stable=clauses == "upsert", index=index)
 
 
+@pytest.mark.parametrize("mode", ["rewrite_rows", "auto"])
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
+def test_indices_cover_what_they_do_in_pylance(tmp_path: Path, mode: str, stable: bool) -> None:
+    theirs = fresh(tmp_path / "theirs", stable=stable)
+    table = lance.dataset(theirs)
+    for column, kind in (("a", "BTREE"), ("b", "BITMAP"), ("c", "ZONEMAP")):
+        table.create_scalar_index(column, kind)
+    ours = str(shutil.copytree(theirs, tmp_path / "ours"))
+    rows = SOURCES["partial"].filter(pa.compute.is_valid(SOURCES["partial"]["a"])).select(["a", "c"])
+    covered = []
+    for library, uri in ((lance, theirs), (lance_io, ours)):
+        CLAUSES["update"](library.dataset(uri).merge_insert("a")).write_mode(mode).execute(rows)
+        found = lance.dataset(uri)
+        with pytest.warns(DeprecationWarning):
+            described = {one["name"]: sorted(one["fragment_ids"]) for one in found.list_indices()}
+        answers = [found.to_table(filter=text).sort_by("a").to_pylist() for text in ("a = 17", "b = 't3'", "c > 5")]
+        covered.append((described, answers))
+    assert covered[1] == covered[0]
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_blobs_that_the_source_lacks_are_kept(tmp_path: Path, version: str) -> None:
+    values = [b"a" * 10, None, b"", b"x" * 100_000, b"y" * 3_000_000, b"z"]
+    field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    blobs = lance.blob_array(values) if version == "2.2" else pa.array(values, pa.large_binary())
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64()), field]) if version == "2.1" else None
+    rows = pa.table({"id": range(6), "v": range(6), "b": blobs}, schema=schema)
+    uri = str(tmp_path / "t")
+    lance.write_dataset(rows, uri, data_storage_version=version, max_rows_per_file=4)
+    table = lance_io.dataset(uri)
+    done = CLAUSES["upsert"](table.merge_insert("id")).execute(
+        pa.table({"id": [5, 4, 3, 1, 9], "v": [50, 40, 30, 10, 90]})
+    )
+    assert done == {"num_inserted_rows": 1, "num_updated_rows": 4, "num_deleted_rows": 0}
+    found = lance.dataset(uri)
+    assert found.to_table(columns=["id", "v"]).to_pydict() == {
+        "id": [0, 2, 5, 4, 3, 1, 9],
+        "v": [0, 2, 50, 40, 30, 10, 90],
+    }
+    read = [None if one is None else one.read() for one in found.take_blobs("b", indices=list(range(7)))]
+    assert read == [values[0], values[2], values[5], values[4], values[3], None, None]
+    again = rows.slice(3, 2).set_column(1, "v", pa.array([300, 400]))
+    assert CLAUSES["upsert"](table.merge_insert("id")).execute(again)["num_updated_rows"] == 2
+    assert lance.dataset(uri).take_blobs("b", indices=[6])[0].read() == values[4]
+
+
 @pytest.mark.parametrize(("clauses", "source"), sorted(FAILS_IN_PYLANCE))
 def test_what_fails_in_pylance(tmp_path: Path, clauses: str, source: str) -> None:
     rows = SOURCES[source]
