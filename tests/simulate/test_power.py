@@ -41,6 +41,7 @@ WRITES = {
         ".execute(pa.table({'a': [1, 2, 9]}))",
         [0, 3, 4, 5, 9],
     ),
+    "add values": (BEFORE, "lance_io.dataset(URI).add_columns(lambda rows: rows.rename_columns(['b']))", FIRST),
     "async append": (
         BEFORE,
         "import asyncio; asyncio.run(lance_io.AsyncDataset.write(pa.table({'a': [6, 7]}), URI, mode='append'))",

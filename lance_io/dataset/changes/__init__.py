@@ -4,7 +4,6 @@ change_methods                     the methods of datasets that change the table
 change_plans, commit_operation     each change as a plan
 delete_rows, change_tags, remove_versions, drop_table   what they do
 update_rows, rewrite_rows, blob_payloads   rows that are written anew
-evolve_schema, schema_edits, cast_columns, rewrite_columns   columns
 memory_limit                       how much memory a change may use
 lance_operation, convert, transaction_history   operations as values of users
 """

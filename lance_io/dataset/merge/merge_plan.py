@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from lance_io.dataset.changes.change_plans import change, repeat_on_conflict
 from lance_io.dataset.changes.delete_rows import deletion_of
-from lance_io.dataset.changes.rewrite_columns import column_files
 from lance_io.dataset.changes.rewrite_rows import files_like
+from lance_io.dataset.columns.rewrite_columns import column_files
 from lance_io.dataset.merge.inserted_keys import InsertedKeys
 from lance_io.dataset.merge.match_rows import MergeConditions, RowMatches, match_rows
 from lance_io.dataset.merge.merge_clauses import compile_condition

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.changes.memory_limit import batch_rows, scan_bounds
-from lance_io.dataset.changes.rewrite_columns import write_columns
+from lance_io.dataset.columns.rewrite_columns import compute_here, write_fragment_columns
 from lance_io.dataset.merge.match_rows import ROW
 from lance_io.dataset.merge.source_fit import arranged
 from lance_io.dataset.merge.spilled_batches import BUCKETS_MAX, Buckets
@@ -146,9 +146,12 @@ class ColumnPatcher:
         state = self._state
         addresses = values_of(rows.column(ROW_ADDRESS))
         fragment_ids = np.unique(addresses >> np.uint64(32)).tolist()
-        then = partial(_patched, rows, addresses)
-        found = yield from write_columns(state, files, self._scan, then, state.places_by_id(fragment_ids))
-        return [self._without_old(fragment) for fragment in found]
+        then = compute_here(partial(_patched, rows, addresses))
+        changed = []
+        for place in state.places_by_id(fragment_ids):
+            written = yield from write_fragment_columns(state, place, files, self._scan, then)
+            changed.append(self._without_old(written))
+        return changed
 
     def _scan(self, fragment_id: int) -> Stream:
         options = scan_options(

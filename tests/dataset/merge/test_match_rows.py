@@ -211,9 +211,9 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("limit", [0, 1000, -5])
 def test_a_limit_that_is_too_small_is_refused(tmp_path: Path, limit: int) -> None:
     table = lance_io.write_dataset(pa.table({"a": [1]}), str(tmp_path / "t"))
-    with pytest.raises(ValueError, match="memory_limit: expected at least"):
+    with pytest.raises(ValueError, match="memory_limit must be at least"):
         table.merge_insert("a").when_matched_delete().execute(pa.table({"a": [1]}), memory_limit=limit)
-    with pytest.raises(ValueError, match="memory_limit: expected at least"):
+    with pytest.raises(ValueError, match="memory_limit must be at least"):
         table.update({"a": "2"}, memory_limit=limit)
 
 
