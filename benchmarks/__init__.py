@@ -5,6 +5,7 @@ cases       what a case is, and what all share
 reads       takes, scans, opening, importing, memory
 filters     scans with a filter
 writes      time, size and memory of writing tables
+changes     rows of a table updated and merged
 commits     small appends, alone and against others
 shares      several processes that append to one table
 spark       reads and writes in Spark; sparkjobs runs them, sparksource is the ceiling they are compared with

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from benchmarks.changes import change_cases
 from benchmarks.commits import commit_cases
 from benchmarks.compaction import compaction_cases
 from benchmarks.filters import filter_cases
@@ -28,6 +29,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from write_cases(tables)
     yield from commit_cases(tables)
     yield from compaction_cases(tables)
+    yield from change_cases(tables)
     yield from share_cases(tables)
     yield from spark_cases(tables)
     yield from old_version_cases(tables)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,7 +207,7 @@ class Tables:
         self.cache = cache
         self.scale = scale
         self._ready: dict[str, BenchTable] = {}
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: str | None = None
 
     def __call__(self, name: str) -> BenchTable:
         if name not in self._ready:
@@ -224,5 +225,6 @@ class Tables:
         """An empty folder on the disk of the tables; it goes when this object does."""
         if self._scratch is None:
             self.cache.mkdir(parents=True, exist_ok=True)
-            self._scratch = tempfile.TemporaryDirectory(prefix="written.", dir=self.cache, ignore_cleanup_errors=True)
-        return Path(tempfile.mkdtemp(dir=self._scratch.name))
+            self._scratch = tempfile.mkdtemp(prefix="written.", dir=self.cache)
+            weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        return Path(tempfile.mkdtemp(dir=self._scratch))

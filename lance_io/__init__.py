@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.columns.batch_udf import batch_udf
     from lance_io.dataset.fragment import LanceFragment
     from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
+    from lance_io.dataset.merge.merge_builder import MergeInsertBuilder
     from lance_io.dataset.scan.scan_statistics import ScanStatistics
     from lance_io.dataset.scanner import LanceScanner
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
@@ -65,6 +66,7 @@ _HOMES = {
     "LanceFragment": "lance_io.dataset.fragment",
     "LanceOperation": "lance_io.dataset.changes.lance_operation",
     "LanceScanner": "lance_io.dataset.scanner",
+    "MergeInsertBuilder": "lance_io.dataset.merge.merge_builder",
     "ScanStatistics": "lance_io.dataset.scan.scan_statistics",
     "Session": "lance_io.dataset.version.session",
     "Transaction": "lance_io.dataset.changes.lance_operation",
@@ -119,6 +121,7 @@ __all__ = [
     "LanceFragment",
     "LanceOperation",
     "LanceScanner",
+    "MergeInsertBuilder",
     "ScanStatistics",
     "Session",
     "Transaction",

@@ -713,6 +713,63 @@ def sum_hashes_variable(data: Buffer, offsets: Buffer, is_wide: bool, first: int
 def set_bits(bits: Buffer, first_bit: int, num_bits: int, /) -> OwnedBuffer:
     """Which bits of a mask are set, i64 ascending: the lowest bit of a byte is its first, `first_bit` counts as 0."""
 
+def hash_fixed(
+    seed: tuple[int, int], before: Buffer | None, values: Buffer, width: int, num_values: int, /
+) -> OwnedBuffer:
+    """Keyed 128-bit hashes (SipHash-1-3, seed of two u64) of values of `width` bytes: 16 bytes each.
+
+    before  hashes (16 bytes each) that go in before the values, None for nothing
+    """
+
+def hash_variable(
+    seed: tuple[int, int], before: Buffer | None, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /
+) -> OwnedBuffer:
+    """The same for slices of `data`, by Arrow's n + 1 offsets, of 64 bits if `wide`."""
+
+@final
+class KeyTable:
+    """Rows by their keys, which may repeat.
+
+    seed   of the process, against keys that are made to meet
+    keys   one behind the other, of `width` bytes: 8 for numbers, 16 for hashes of `hash_fixed` and `hash_variable`
+    Takes at most 28 bytes a row beside the key.
+    """
+
+    def __new__(cls, seed: tuple[int, int], keys: Buffer, width: int, /) -> KeyTable: ...
+    @property
+    def has_repeats(self) -> bool:
+        """Whether several rows have one key."""
+
+    def find(self, keys: Buffer, threads_max: int, /) -> tuple[OwnedBuffer, OwnedBuffer]:
+        """Which keys are there, i64 places ascending, and the first row of each, i64; by several threads if many."""
+
+    def groups(self) -> OwnedBuffer:
+        """i64 for each row: the first row that has its key."""
+
+    def rows_of(self, firsts: Buffer, /) -> tuple[OwnedBuffer, OwnedBuffer]:
+        """All rows with the keys of some rows that are the first of theirs (i64): places ascending, rows ascending."""
+
+@final
+class SliceFilter:
+    """Tells most slices of bytes that are not among some, in a fraction of the time that hashing them takes.
+
+    The slices are given as for `hash_variable`.
+    """
+
+    def __new__(
+        cls, seed: tuple[int, int], raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /
+    ) -> SliceFilter: ...
+    def passing(
+        self, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, threads_max: int, /
+    ) -> OwnedBuffer:
+        """Places, i64 ascending, of the slices that may be among them: all that are, and few others."""
+
+def add_to_bloom(bitmap: Buffer, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /) -> None:
+    """Add values, given as for `hash_variable`, to a split block Bloom filter of Parquet's form, in place.
+
+    bitmap  writable; blocks of 32 bytes
+    """
+
 def json_texts(
     data: Buffer, offsets: Buffer, present: Buffer | None, depth_max: int, /
 ) -> tuple[OwnedBuffer, OwnedBuffer]:

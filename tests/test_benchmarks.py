@@ -67,6 +67,14 @@ def test_old_file_versions_are_groups_of_their_own(cache: Path) -> None:
     assert [set(finding.against) for finding in report.findings] == [{"pylance", "bare read"}, {"pylance"}, {"pylance"}]
 
 
+def test_changes_leave_the_rows_that_pylance_leaves(cache: Path) -> None:
+    names = ["change/update/1%", "change/merge/int/10%", "change/merge/text/10%", "bytes/merge/int/10%"]
+    report, _ = run_tiny(cache, *names)
+    assert report is not None
+    assert [finding.name for finding in report.findings] == names
+    assert all(finding.against["pylance"].median > 0 for finding in report.findings)
+
+
 def test_a_bare_read_is_another_way_to_a_goal() -> None:
     def reached(pylance: float, bare: float) -> list[bool | None]:
         samples = {

@@ -36,6 +36,8 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<take::pages::Layouts>()?;
     m.add_class::<take::pages::PagesPlan>()?;
     m.add_class::<levels::rows::PageRows>()?;
+    m.add_class::<arrays::keys::KeyTable>()?;
+    m.add_class::<arrays::keys::SliceFilter>()?;
     #[cfg(target_os = "linux")]
     m.add_class::<io::sockets::RangeSockets>()?;
     m.add_function(wrap_pyfunction!(miniblock::chunks::chunk_table, m)?)?;
@@ -56,6 +58,9 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(arrays::gather::gather_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(arrays::hashes::sum_hashes, m)?)?;
     m.add_function(wrap_pyfunction!(arrays::hashes::sum_hashes_variable, m)?)?;
+    m.add_function(wrap_pyfunction!(arrays::bloom::add_to_bloom, m)?)?;
+    m.add_function(wrap_pyfunction!(arrays::keys::hash_fixed, m)?)?;
+    m.add_function(wrap_pyfunction!(arrays::keys::hash_variable, m)?)?;
     m.add_function(wrap_pyfunction!(batches::bits::join_bits, m)?)?;
     m.add_function(wrap_pyfunction!(batches::lists::join_lists, m)?)?;
     m.add_function(wrap_pyfunction!(batches::strings::join_strings, m)?)?;

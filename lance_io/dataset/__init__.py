@@ -12,7 +12,7 @@ On top the public objects, each with its two faces, the synchronous class and th
     distributed/                   what engines of many processes need; Spark stands on it
 
 and below them, one folder each: `version/` (an open version), `scan/`, `rows/` (takes), `blobs/`,
-`changes/` and `write/`.
+`changes/`, `merge/` and `write/`.
 
 Decisions are pure functions and plans (`plans/plan.py`), and both faces of an object make the same ones: a face adds
 how they are run. None of these modules import each other, nor do they when something is first used: what is below
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from lance_io.dataset.fragment import LanceFragment
     from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
+    from lance_io.dataset.merge.merge_builder import MergeInsertBuilder
     from lance_io.dataset.open_dataset import dataset
     from lance_io.dataset.scan.scan_options import ColumnOrdering
     from lance_io.dataset.scan.scan_statistics import ScanStatistics
@@ -63,6 +64,7 @@ _HOMES = {
     "LanceFragment": "fragment",
     "LanceOperation": "changes.lance_operation",
     "LanceScanner": "scanner",
+    "MergeInsertBuilder": "merge.merge_builder",
     "LanceSchema": "version.lance_schema",
     "LanceStats": "version.table_statistics",
     "ScanStatistics": "scan.scan_statistics",
@@ -89,6 +91,7 @@ __all__ = [
     "LanceFragment",
     "LanceOperation",
     "LanceScanner",
+    "MergeInsertBuilder",
     "LanceSchema",
     "LanceStats",
     "ScanStatistics",

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHANGE: Final = "let pylance make this change: `lance.dataset(uri).{name}(...)`, then `checkout_latest()` here"
-_REWRITE: Final = "delete the old rows and append the new ones, or " + _CHANGE
 _INDEX: Final = "this release makes and reads no indices; pylance does, and they stay valid beside our writes"
 _LOG: Final = "this release has no write-ahead log in memory; append with `insert` or `write_dataset`, or use pylance"
 _PARTS: Final = "this release merges no index segments; use pylance, on the same table"
@@ -85,7 +84,6 @@ class DatasetNotOffered:
     mem_wal_writer = NotOffered(_LOG)
     merge_existing_index_segments = NotOffered(_PARTS)
     merge_index_metadata = NotOffered(_PARTS)
-    merge_insert = NotOffered(_REWRITE)
     new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
     prewarm_index = NotOffered(_INDEX)
     remap_row_addrs = NotOffered("address rows by stable row ids, which a compaction keeps (`enable_stable_row_ids`)")
@@ -125,7 +123,6 @@ _ROOT: Final = {
     "LsmPointLookupPlanner": _SCANS,
     "LsmScanner": _SCANS,
     "LsmVectorSearchPlanner": _SCANS,
-    "MergeInsertBuilder": _REWRITE.replace("{name}", "merge_insert"),
     "PackedBlobWriter": _BLOBS,
     "ShardSnapshot": _LOG,
     "ShardWriter": _LOG,

@@ -96,17 +96,18 @@ def _compute(what: str, expression: Expr, batch: pa.RecordBatch) -> pa.Array | p
         raise EvaluationError(f"the {what} {shown} cannot be computed for every row: {error}") from error
 
 
-def compile_filter(filter: pc.Expression | str, schema: pa.Schema) -> Predicate:
+def compile_filter(filter: pc.Expression | str, schema: pa.Schema, *, has_sides: bool = False) -> Predicate:
     """A filter as users write it, checked against the dataset's schema.
 
-    filter  SQL text (docs/filters.md), or a `pyarrow.compute` expression, whose column names must match exactly
-    schema  of the dataset, without the pseudo columns
+    filter     SQL text (docs/filters.md), or a `pyarrow.compute` expression, whose column names must match exactly
+    schema     of the dataset, without the pseudo columns
+    has_sides  the schema has a struct for each table of a pair of rows, whose members are the columns
     Raises BindError for text that cannot be parsed, and for a filter that does not fit the schema or is not boolean,
     EvaluationError for one that cannot be computed for any row, UsageError for anything that is not a filter,
     UnsupportedError for a function or form without a counterpart here.
     """
     if isinstance(filter, str):
-        return Predicate(_bind_text(filter, schema))
+        return Predicate(_bind_text(filter, schema, has_sides))
     if not isinstance(filter, pc.Expression):
         raise UsageError(f"a filter is SQL text or a pyarrow.compute expression, found {type(filter).__name__}")
     return Predicate(bind_filter(from_arrow(filter), schema))
@@ -192,8 +193,8 @@ def compile_value(text: str, schema: pa.Schema, to: pa.DataType) -> ComputedColu
     return ComputedColumn(bind_cast(bound, found, to, lenient=False), to)
 
 
-def _bind_text(text: str, schema: pa.Schema) -> Expr:
-    tree, binder = _parse(text, schema)
+def _bind_text(text: str, schema: pa.Schema, has_sides: bool) -> Expr:
+    tree, binder = _parse(text, schema, has_sides)
     bound, found = binder.bind_top(tree)
     if isinstance(bound, Function) and bound.name == "regexp_match":
         return Not(IsNull(bound))
@@ -202,9 +203,9 @@ def _bind_text(text: str, schema: pa.Schema) -> Expr:
     return bound
 
 
-def _parse(text: str, schema: pa.Schema) -> tuple[Expr, SqlBinder]:
+def _parse(text: str, schema: pa.Schema, has_sides: bool = False) -> tuple[Expr, SqlBinder]:
     """The tree of a text, and what binds it."""
     from lance_io.filters.binding.sql_binder import SqlBinder  # for text only: the parser takes a while to load
     from lance_io.filters.syntax.sql_text import from_text
 
-    return from_text(text), SqlBinder(schema)
+    return from_text(text), SqlBinder(schema, has_sides=has_sides)

@@ -252,14 +252,14 @@ class Alternation(RuleBasedStateMachine):
             row[name] = value
         self.commit_model()
 
-    @rule(seed=PICK)
-    def merge_insert(self, seed: int) -> None:
+    @rule(library=LIBRARY, seed=PICK)
+    def merge_insert(self, library: Any, seed: int) -> None:
         dice = random.Random(seed)
         names = list(self.current.columns)
         known = dice.sample(sorted(self.current.rows), min(4, len(self.current.rows)))
         rows = [self.current.make_row(names, key, dice) for key in known] + self.new_rows(seed, names)
         data = pa.Table.from_pylist(rows, schema=pa.schema(list(self.current.columns.items())))
-        merge = self.open(lance).merge_insert("key").when_matched_update_all().when_not_matched_insert_all()
+        merge = self.open(library).merge_insert("key").when_matched_update_all().when_not_matched_insert_all()
         if rows:
             merge.execute(data)
         self.current.rows.update({row["key"]: row for row in rows})

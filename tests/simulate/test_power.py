@@ -35,6 +35,12 @@ WRITES = {
     "append": (BEFORE, "lance_io.write_dataset(pa.table({'a': [6, 7]}), URI, mode='append')", [*FIRST, 6, 7]),
     "delete": (BEFORE, "lance_io.dataset(URI).delete('a < 4')", [4, 5]),
     "update": (BEFORE, "lance_io.dataset(URI).update({'a': 'a + 10'}, 'a < 4')", [4, 5, 10, 11, 12, 13]),
+    "merge": (
+        BEFORE,
+        "lance_io.dataset(URI).merge_insert('a').when_matched_delete().when_not_matched_insert_all()"
+        ".execute(pa.table({'a': [1, 2, 9]}))",
+        [0, 3, 4, 5, 9],
+    ),
     "add values": (BEFORE, "lance_io.dataset(URI).add_columns(lambda rows: rows.rename_columns(['b']))", FIRST),
     "async append": (
         BEFORE,

@@ -46,6 +46,12 @@ async def rows(start: int, num_rows: int = 6) -> AsyncIterator[pa.RecordBatch]:
         yield pa.record_batch({"a": pa.array([number], pa.int64())})
 
 
+async def some_rows(values: tuple[int, ...]) -> AsyncIterator[pa.RecordBatch]:
+    """The same for chosen numbers."""
+    for number in values:
+        yield pa.record_batch({"a": pa.array([number], pa.int64())})
+
+
 SCHEMA = pa.schema([("a", pa.int64())])
 
 
@@ -225,6 +231,26 @@ async def update(session: Session) -> None:
     await table.update({"a": "a + 100"}, "a < 4")
 
 
+async def merge(session: Session) -> None:
+    """Rows 2 and 3 are written anew, 50 and 51 come, and of the others those below 2 go."""
+    table = await AsyncDataset.open(URI, session=session)
+    clauses = table.merge_insert("a").when_matched_update_all().when_not_matched_insert_all()
+    await clauses.when_not_matched_by_source_delete("a < 2").execute(some_rows((2, 3, 50, 51)), schema=SCHEMA)
+
+
+async def add_columns(session: Session) -> None:
+    """Two columns without values."""
+    table = await AsyncDataset.open(URI, session=session)
+    await table.add_columns([pa.field("b", pa.int64()), pa.field("c", pa.int64())])
+
+
+async def patch(session: Session) -> None:
+    """Row 2 gets another value of one column, where it is."""
+    table = await AsyncDataset.open(URI, session=session)
+    given = pa.table({"a": [2, 60], "b": [7, 8]})
+    await table.merge_insert("a").when_matched_update_all().write_mode("rewrite_columns").execute(given)
+
+
 async def restore(session: Session) -> None:
     """The first version again."""
     table = await AsyncDataset.open(URI, 1, session=session)
@@ -318,6 +344,8 @@ CASES = (
     Case("delete", delete, (create, append), (4, 5, *SECOND)),
     Case("delete again", delete, (create, append, lambda session: delete_one(session)), (4, 5, *SECOND)),
     Case("update", update, (create, append), (4, 5, *SECOND, *range(100, 104))),
+    Case("merge", merge, (create, append), (2, 3, 4, 5, *SECOND, 50, 51)),
+    Case("patch", patch, (create, append, add_columns), FIRST + SECOND),
     Case("add values", add_values, (create, delete, append), (4, 5, *SECOND)),
     Case("join", join, (create, append), FIRST + SECOND),
     Case("restore", restore, (create, append), FIRST),

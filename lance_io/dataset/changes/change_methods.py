@@ -19,7 +19,7 @@ from lance_io.store.provided_options import with_provider
 from lance_io.store.url import uri_on
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from os import PathLike
 
     import pyarrow as pa
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from lance_io.dataset.compaction import optimizer as optimizers
     from lance_io.dataset.compaction.optimizer import AsyncDatasetOptimizer, DatasetOptimizer
     from lance_io.dataset.version.file_listing import Progress
+    from lance_io.dataset.merge import merge_builder as merges
+    from lance_io.dataset.merge.merge_builder import AsyncMergeInsertBuilder, MergeInsertBuilder
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import run_write as writes
     from lance_io.plans.plan import Plan
@@ -53,6 +55,7 @@ else:
     row_changes = later("lance_io.dataset.columns.column_methods")
     optimizers = later("lance_io.dataset.compaction.optimizer")
     drops = later("lance_io.dataset.changes.drop_table")
+    merges = later("lance_io.dataset.merge.merge_builder")
     writes = later("lance_io.dataset.write.run_write")
 
 CONFLICT_RETRIES = 10
@@ -91,6 +94,8 @@ class DatasetChanges(SyncFace, DatasetProperties):
         conflict_retries: int = CONFLICT_RETRIES,
         retry_timeout: timedelta = RETRY_TIMEOUT,
         data_storage_version: str | None = None,
+        *,
+        memory_limit: int | None = None,
     ) -> UpdateResult:
         """Give the rows that pass a filter new values: `update({"price": "price * 1.1"}, where="stock > 0")`.
 
@@ -98,16 +103,28 @@ class DatasetChanges(SyncFace, DatasetProperties):
         where                 text or expression; None for all rows
         conflict_retries, retry_timeout  as for `delete`
         data_storage_version  file version of the new data files; None for the table's
+        memory_limit  bytes that the update may hold beside what a writer fills, 512 MiB unless said
 
         The rows are written anew, with all their columns, into new fragments at the end of the table, and keep their
         stable row ids. Raises `ValueError` for a column or expression that does not fit, `OSError` for one that cannot
         be computed for a row, or is null in a column that has no nulls; nothing has changed then.
         """
         plan = updates_plans.update_rows(
-            self._state, updates, where, conflict_retries, retry_timeout, data_storage_version
+            self._state, updates, where, conflict_retries, retry_timeout, data_storage_version, memory_limit
         )
         self._state, done = self._run(plan)
         return done
+
+    def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:
+        """A merge of rows into the table by key: what happens to rows that match and to others is said by clauses.
+
+        on  key columns, None for the declared primary key
+
+            ds.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+        Raises `ValueError` for a column that is not there, and where there is no key.
+        """
+        return merges.MergeInsertBuilder(self, on)
 
     def truncate_table(self) -> None:
         """Delete all rows and keep the schema."""
@@ -336,12 +353,20 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         conflict_retries: int = CONFLICT_RETRIES,
         retry_timeout: timedelta = RETRY_TIMEOUT,
         data_storage_version: str | None = None,
+        *,
+        memory_limit: int | None = None,
     ) -> UpdateResult:
         """`LanceDataset.update`."""
         state = self._state
-        plan = updates_plans.update_rows(state, updates, where, conflict_retries, retry_timeout, data_storage_version)
+        plan = updates_plans.update_rows(
+            state, updates, where, conflict_retries, retry_timeout, data_storage_version, memory_limit
+        )
         self._state, done = await run_change(plan, answers_sync=state.answers_sync)
         return done
+
+    def merge_insert(self, on: str | Iterable[str] | None = None) -> AsyncMergeInsertBuilder:
+        """A merge of rows into the table by key; see `LanceDataset.merge_insert`."""
+        return merges.AsyncMergeInsertBuilder(self, on)
 
     async def truncate_table(self) -> None:
         """Delete all rows and keep the schema."""

@@ -31,6 +31,8 @@ from lance_io.table.manifest.paths import deletion_file_place
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy.typing as npt
+
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
@@ -118,14 +120,17 @@ def _update_fragment(state: DatasetState, fragment: Fragment, deleted: U32Array,
 
 
 class Offsets:
-    """Offsets of rows in batches of addresses, which come in the order of the table."""
+    """Offsets of rows, of which four bytes are kept each."""
 
     def __init__(self) -> None:
         self._parts: dict[int, list[U32Array]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """The rows of a batch."""
-        addresses = values_of(batch.column(ROW_ADDRESS))
+        self.add_addresses(values_of(batch.column(ROW_ADDRESS)))
+
+    def add_addresses(self, addresses: npt.NDArray[np.uint64]) -> None:
+        """Rows by their addresses; those of a fragment stand together."""
         ids = addresses >> 32
         bounds = [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(ids)]
         for start, end in pairwise(bounds):
@@ -133,8 +138,15 @@ class Offsets:
                 self._parts.setdefault(int(ids[start]), []).append(addresses[start:end].astype(np.uint32))
 
     def by_fragment(self) -> dict[int, U32Array]:
-        """All of them, by fragment id; those of the parts are given away."""
-        return {fragment_id: np.concatenate(self._parts.pop(fragment_id)) for fragment_id in list(self._parts)}
+        """All of them, ascending, by fragment id; those of the parts are given away."""
+        return {fragment_id: _ascending(self._parts.pop(fragment_id)) for fragment_id in list(self._parts)}
+
+
+def _ascending(parts: list[U32Array]) -> U32Array:
+    offsets = np.concatenate(parts)
+    if (offsets[1:] < offsets[:-1]).any():
+        offsets.sort()
+    return offsets
 
 
 # -- in one fragment, without a commit --------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def check_memory_limit(memory_limit: int | None) -> int:
         return MEMORY_LIMIT_BYTES
     num_bytes = operator.index(memory_limit)
     if num_bytes < MEMORY_LIMIT_BYTES_MIN:
-        raise UsageError(f"memory_limit: expected at least {MEMORY_LIMIT_BYTES_MIN} bytes, found {num_bytes}")
+        raise UsageError(f"memory_limit must be at least {MEMORY_LIMIT_BYTES_MIN:,} bytes, got {num_bytes:,}")
     return num_bytes
 
 

@@ -22,10 +22,14 @@ from lance_io.plans.streams import EachInPlan
 from lance_io.table.manifest.row_ids import encode_row_ids
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
+    from lance_io.dataset.changes.blob_payloads import BlobPayloads
     from lance_io.dataset.changes.delete_rows import Deletion
     from lance_io.dataset.version.state import DatasetState
+    from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
@@ -49,27 +53,29 @@ class MovedRows:
         return [files.publish(), *self.deletion.uploads(state)]
 
 
-def files_like(state: DatasetState, version: FileVersion | None) -> NewFiles:
+def files_like(state: DatasetState, version: FileVersion | None, schema: Schema | None = None) -> NewFiles:
     """New data files with all columns of the table.
 
     version  of the files, None for the table's
+    schema   of the rows that are written, where it is not the table's own: such as with blobs of another form
     Raises `OperationError` for a version that cannot be beside the table's, `SchemaError` for one that cannot hold it.
     """
     of_table = state.manifest.data_version
     if version is not None:
         check_mixture(version, of_table)
         check_version(state.schema, version)
-    return NewFiles(state.location, state.schema, version or of_table)
+    return NewFiles(state.location, state.schema if schema is None else schema, version or of_table)
 
 
-def move_rows(state: DatasetState, rows: Stream, files: NewFiles) -> Plan[MovedRows]:
+def move_rows(state: DatasetState, rows: Stream, files: NewFiles, payloads: BlobPayloads) -> Plan[MovedRows]:
     """Write rows of the open version into new files; nothing of the table is changed yet.
 
     rows   record batches in the order of the table: the columns of `files`, then `_rowid` where the table has stable
            row ids, then `_rowaddr`
     files  removes what it has written, if this fails: see `NewFiles.roll_back`
+    payloads  makes bytes of the blobs in them, which come as descriptions
     """
-    moved = _Moved(files, has_ids=state.has_stable_row_ids)
+    moved = _Moved(files, payloads, has_ids=state.has_stable_row_ids)
     yield EachInPlan(rows, moved.add)
     yield from files.finish()
     deletion = yield from deletion_of(state, moved.offsets.by_fragment())
@@ -77,9 +83,10 @@ def move_rows(state: DatasetState, rows: Stream, files: NewFiles) -> Plan[MovedR
 
 
 class _Moved:
-    def __init__(self, files: NewFiles, *, has_ids: bool) -> None:
+    def __init__(self, files: NewFiles, payloads: BlobPayloads, *, has_ids: bool) -> None:
         self.offsets = Offsets()
         self._files = files
+        self._payloads = payloads
         self._ids: list[U64Array] | None = [] if has_ids else None
 
     def add(self, batch: pa.RecordBatch) -> Plan[None]:
@@ -89,16 +96,22 @@ class _Moved:
         if self._ids is not None:
             self._ids.append(values_of(batch.column(ROW_ID)).copy())
             system.append(ROW_ID)
-        yield from self._files.add(batch.drop_columns(system))
+        for load in self._payloads.batches(batch):
+            part = yield from load
+            yield from self._files.add(part.drop_columns(system))
 
     def fragments(self) -> tuple[Fragment, ...]:
         """The new fragments, each with its part of the ids."""
-        if self._ids is None or not self._files.fragments:
-            return tuple(self._files.fragments)
-        ids = np.concatenate(self._ids)
-        ends = np.cumsum([fragment.physical_rows for fragment in self._files.fragments])
-        parts = np.split(ids, ends[:-1])
-        return tuple(
-            replace(fragment, row_ids=encode_row_ids(part))
-            for fragment, part in zip(self._files.fragments, parts, strict=True)
-        )
+        return with_row_ids(self._files.fragments, np.concatenate(self._ids) if self._ids else None)
+
+
+def with_row_ids(fragments: Sequence[Fragment], ids: U64Array | None) -> tuple[Fragment, ...]:
+    """New fragments with stable row ids: the first rows of all have these, in their order; None for none."""
+    if ids is None or not fragments:
+        return tuple(fragments)
+    ends = np.cumsum([fragment.physical_rows for fragment in fragments])
+    parts = np.split(ids, ends[:-1])
+    return tuple(
+        replace(fragment, row_ids=encode_row_ids(part)) if len(part) else fragment
+        for fragment, part in zip(fragments, parts, strict=True)
+    )

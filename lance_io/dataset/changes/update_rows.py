@@ -10,8 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from lance_io.dataset.blobs.blob_values import with_binaries
+from lance_io.dataset.changes.blob_payloads import BlobPayloads
 from lance_io.dataset.changes.change_plans import change, repeat_on_conflict
+from lance_io.dataset.changes.memory_limit import batch_rows, check_memory_limit, scan_bounds
 from lance_io.dataset.changes.rewrite_rows import files_like, move_rows
 from lance_io.dataset.scan.execute import projected_batches
 from lance_io.dataset.scan.scan_options import scan_options
@@ -46,6 +47,7 @@ def update_rows(
     conflict_retries: int,
     retry_timeout: timedelta,
     data_storage_version: str | None,
+    memory_limit: int | None,
 ) -> Plan[tuple[DatasetState, UpdateResult]]:
     """Give the rows that pass a filter new values.
 
@@ -54,6 +56,7 @@ def update_rows(
     conflict_retries      how often it is made anew after a conflict
     retry_timeout         not after this time
     data_storage_version  of the new files, None for the table's
+    memory_limit          bytes, None for the default
     Raises `UsageError` without updates, for a column that is not there or not at the top and for one of blobs,
     `TypeError` for what is no text, `BindError` for an expression that does not fit, `OperationError` for one that
     cannot be computed for a row, and as `delete_rows`.
@@ -64,22 +67,30 @@ def update_rows(
         if not isinstance(column, str) or not isinstance(text, str):
             raise TypeError(f"updates: expected SQL expressions by column, found {text!r} for {column!r}")
     version = None if data_storage_version is None else version_for_tables(data_storage_version)
-    attempt = partial(_update, updates=updates, where=where, version=version)
+    limit_bytes = check_memory_limit(memory_limit)
+    attempt = partial(_update, updates=updates, where=where, version=version, limit_bytes=limit_bytes)
     return (yield from repeat_on_conflict(state, attempt, conflict_retries, retry_timeout))
 
 
 def _update(
-    state: DatasetState, *, updates: Mapping[str, str], where: Any, version: FileVersion | None
+    state: DatasetState, *, updates: Mapping[str, str], where: Any, version: FileVersion | None, limit_bytes: int
 ) -> Plan[tuple[DatasetState, UpdateResult]]:
     yield Import(COMPILER)
     assigned = [_target(state, column) for column in updates]
     rows = _new_rows(state, dict(zip((field.name for field in assigned), updates.values(), strict=True)))
-    options = scan_options(filter=where, with_row_id=state.has_stable_row_ids, with_row_address=True)
+    options = scan_options(
+        filter=where,
+        with_row_id=state.has_stable_row_ids,
+        with_row_address=True,
+        batch_size=batch_rows(state, rows.arrow_schema.types, limit_bytes),
+        **scan_bounds(limit_bytes),
+    )
     files = files_like(state, version)
+    payloads = BlobPayloads(state, rows, limit_bytes // 8)
 
     def write() -> Plan[tuple[DatasetState, UpdateResult]]:
         try:
-            moved = yield from move_rows(state, projected_batches(state, options, rows), files)
+            moved = yield from move_rows(state, projected_batches(state, options, rows), files, payloads)
         except (EvaluationError, SchemaError) as error:  # of a value that cannot be computed, or be in the column
             raise OperationError(error.message, path=state.location.uri) from error
         deletion = moved.deletion
@@ -119,19 +130,7 @@ def _new_rows(state: DatasetState, updates: Mapping[str, str]) -> Projection:
     outputs = (
         _computed(state, output, updates[output.name]) if output.name in updates else output for output in found.outputs
     )
-    return replace(found, outputs=tuple(_with_payloads(state, output) for output in outputs))
-
-
-def _with_payloads(state: DatasetState, output: OutputColumn) -> OutputColumn:
-    """Blobs as bytes, which are written anew with the row."""
-    if output.is_system or output.computed is not None:
-        return output
-    field = state.field_at(output.path)
-    return (
-        output
-        if field.describe_blobs() is field
-        else replace(output, field=with_binaries(field, marked=True).to_arrow())
-    )
+    return replace(found, outputs=tuple(outputs))
 
 
 def _computed(state: DatasetState, output: OutputColumn, text: str) -> OutputColumn:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Schema
+    from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan, Request
     from lance_io.plans.streams import Stream
     from lance_io.table.manifest.fragment import Fragment
@@ -37,10 +38,14 @@ if TYPE_CHECKING:
 _FILL_ROWS: Final = 1 << 13  # of deleted rows that are written at once
 
 
-def column_files(state: DatasetState, schema: Schema) -> NewFiles:
-    """Data files that end only where a fragment does. schema: of the new columns, with their ids."""
+def column_files(state: DatasetState, schema: Schema, version: FileVersion | None = None) -> NewFiles:
+    """Data files that end only where a fragment does.
+
+    schema   of the new columns, with their ids
+    version  of the files, None for the table's
+    """
     limits = FileLimits(rows=FRAGMENT_ROWS_MAX, num_bytes=1 << 62)
-    return NewFiles(state.location, schema, state.manifest.data_version, limits)
+    return NewFiles(state.location, schema, version or state.manifest.data_version, limits)
 
 
 Made: TypeAlias = "Callable[[pa.RecordBatch], Request[pa.RecordBatch]]"

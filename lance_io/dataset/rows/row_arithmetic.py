@@ -107,7 +107,7 @@ def kept_runs(num_rows: int, dropped: IntArray) -> tuple[IntArray, IntArray]:
 
 def addresses(fragment_id: int, offsets: IntArray) -> UIntArray:
     """Row addresses, u64, of rows of one fragment."""
-    return offsets.astype(np.uint64) | np.uint64(fragment_id << OFFSET_BITS)
+    return offsets.view(np.uint64) | np.uint64(fragment_id << OFFSET_BITS)  # offsets are not negative
 
 
 @dataclass(frozen=True, slots=True, eq=False)

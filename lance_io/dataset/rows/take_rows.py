@@ -85,6 +85,13 @@ def take_row_ids(state: DatasetState, row_ids: Any, columns: Selection) -> Plan[
     return (yield from take_grouped(state, group_rows(places, offsets), prepared))
 
 
+def take_row_addresses(state: DatasetState, addresses: IntArray, columns: Selection) -> Plan[pa.Table]:
+    """Rows that are left, by address. Raises `OSError` for an address outside of every fragment."""
+    places, offsets = yield from locate_addresses(state, addresses)
+    prepared = yield from _prepare(state, columns)
+    return (yield from take_grouped(state, group_rows(places, offsets), prepared))
+
+
 def group_positions(state: DatasetState, positions: IntArray) -> Plan[Grouped]:
     """Rows given by position, grouped by fragment for reading. Raises `OSError` for a position that is too large."""
     starts = yield from load_live_starts(state)

@@ -46,7 +46,7 @@ from lance_io.format.schema import first_member
 from lance_io.levels.arrays import from_scalars
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from lance_io.filters.binding.expression_tree import Expr
     from lance_io.filters.functions.function_registry import SqlFunction
@@ -61,7 +61,14 @@ _ARITHMETIC = ("add", "subtract", "multiply", "divide")
 
 
 class SqlBinder(Binder):
-    """Binds expressions from text against one schema (see the module's table)."""
+    """Binds expressions from text against one schema (see the module's table).
+
+    has_sides  the columns are structs that stand for the tables of a pair of rows, and their members are the columns
+    """
+
+    def __init__(self, schema: pa.Schema, *, has_sides: bool = False) -> None:
+        super().__init__(schema)
+        self._has_sides = has_sides
 
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(schema)
@@ -122,13 +129,15 @@ class SqlBinder(Binder):
 
     def resolved(self, column: Column) -> Column:
         """A column by its exact name. Raises BindError if there is none."""
-        path = (self._match_case(column.path[0]), *column.path[1:]) if column.any_case else column.path
-        return self._resolve(path)[0]
+        return self._resolve(self._match_path(column.path) if column.any_case else column.path)[0]
 
-    def _match_case(self, name: str | int) -> str | int:
-        if name in self._types or not isinstance(name, str):
-            return name
-        return next((known for known in self._types if known.lower() == name.lower()), name)
+    def _match_path(self, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+        """The names as columns have them: those of columns count in any case, those of members of structs do not."""
+        first = _match_case(path[0], self._types)
+        side = self._types.get(str(first))
+        if not self._has_sides or len(path) < 2 or side is None or not pt.is_struct(side):
+            return (first, *path[1:])
+        return (first, _match_case(path[1], [field.name for field in side]), *path[2:])
 
     def _boolean(self, expr: Expr, where: str) -> Expr:
         return self._condition(expr, *self.bind(expr), where)
@@ -429,3 +438,10 @@ def _fold(bound: Expr) -> Expr:
     except pa.ArrowInvalid:
         return bound
     return Literal(value) if isinstance(value, pa.Scalar) else bound
+
+
+def _match_case(name: str | int, known: Collection[str]) -> str | int:
+    """The known name that this is in another case, where it is not known as it is."""
+    if not isinstance(name, str) or name in known:
+        return name
+    return next((one for one in known if one.lower() == name.lower()), name)

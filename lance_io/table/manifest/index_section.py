@@ -28,6 +28,7 @@ MEM_WAL: Final = "__lance_mem_wal"
 _ROW_ID_DETAILS: Final = frozenset(  # kinds of index that find rows by row id; zone maps and others find addresses
     {"BitmapIndexDetails", "LabelListIndexDetails", "NGramIndexDetails", "InvertedIndexDetails", "VectorIndexDetails"}
 )
+_SCALAR_DETAILS: Final = frozenset({"BTreeIndexDetails", "BitmapIndexDetails"})  # pylance's merges find keys by these
 _BITMAP_VALUES_MAX: Final = 1 << 26  # fragments; far above any table, far below what a hostile bitmap could announce
 
 
@@ -58,6 +59,15 @@ class IndexMetadata:
         return self.name.startswith(SYSTEM_PREFIX)
 
     @property
+    def is_scalar(self) -> bool:
+        """Whether it is of a kind that finds rows by the value of a column."""
+        return self.message is not None and self._kind in _SCALAR_DETAILS
+
+    @property
+    def _kind(self) -> str:
+        return "" if self.message is None else self.message.index_details.type_url.rpartition(".")[2]
+
+    @property
     def base_id(self) -> int | None:
         """Base path that it lies below, None for the table's own folder."""
         return self.message.base_id if self.message is not None and self.message.HasField("base_id") else None
@@ -72,8 +82,7 @@ class IndexMetadata:
         """Whether it is of a kind that is known to find rows by their row ids, wherever these lie."""
         if self.message is None:
             return False
-        kind = self.message.index_details.type_url.rpartition(".")[2]
-        return kind in _ROW_ID_DETAILS or (kind == "BTreeIndexDetails" and not self.message.index_version)
+        return self._kind in _ROW_ID_DETAILS or (self._kind == "BTreeIndexDetails" and not self.message.index_version)
 
 
 def decode_indices(section: Buffer) -> list[IndexMetadata]:

@@ -1,0 +1,228 @@
+"""`merge_insert`: a builder of clauses, which `execute` runs; its synchronous and its asynchronous face."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+
+from lance_io.dataset.changes.convert import to_public
+from lance_io.dataset.changes.memory_limit import check_memory_limit
+from lance_io.dataset.merge.merge_clauses import WRITE_MODES, MergeClauses, key_columns
+from lance_io.dataset.merge.merge_plan import analyze_merge, explain_merge, merge_rows, prepare_merge
+from lance_io.dataset.run_plan import run, run_awaited
+from lance_io.dataset.write.input_data import async_rows_of, rows_of
+from lance_io.dataset.write.run_write import run_with_rows, run_with_rows_async
+from lance_io.errors import UnsupportedError, UsageError
+from lance_io.file.write.writers import version_for_tables
+from lance_io.filters import compile_filter
+from lance_io.io import call_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from lance_io.dataset.changes.lance_operation import Transaction
+    from lance_io.dataset.merge.merge_plan import MergeResult
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.plans.plan import Plan
+
+T = TypeVar("T")
+_COUNT_MAX = (1 << 32) - 1
+
+
+class _Face(Protocol):
+    _state: DatasetState
+
+
+class MergeClausesBuilder:
+    """The clauses of a merge; every method changes the builder and gives it back.
+
+    dataset  moves to the version that a merge makes
+    on       key columns, None for the declared primary key
+
+    Raises `ValueError` for a column that is not there, and where there is no key.
+    """
+
+    def __init__(self, dataset: Any, on: Any = None) -> None:
+        self._dataset: _Face = dataset
+        self._clauses = MergeClauses(key_columns(on, dataset._state.schema))
+
+    def _with(self: T, **clauses: Any) -> T:
+        self._clauses = replace(self._clauses, **clauses)  # type: ignore[attr-defined]
+        return self
+
+    def when_matched_update_all(self: T, condition: str | None = None) -> T:
+        """Rows of the table that a row of the source matches get its values.
+
+        condition  SQL over columns named with `source.` and `target.`; where it is not true the row stays as it is
+
+        Of this, `when_matched_delete` and `when_matched_fail` the last one counts.
+        """
+        if condition is not None and not isinstance(condition, str):
+            raise TypeError(f"condition: expected SQL text, found {condition!r}")
+        return self._with(matched="update", condition=condition)  # type: ignore[attr-defined, no-any-return]
+
+    def when_matched_delete(self: T) -> T:
+        """Rows of the table that a row of the source matches are deleted."""
+        return self._with(matched="delete", condition=None)  # type: ignore[attr-defined, no-any-return]
+
+    def when_matched_fail(self: T) -> T:
+        """Where any row matches, the merge fails and changes nothing."""
+        return self._with(matched="fail", condition=None)  # type: ignore[attr-defined, no-any-return]
+
+    def when_not_matched_insert_all(self: T) -> T:
+        """Rows of the source that match none of the table are inserted."""
+        return self._with(inserts=True)  # type: ignore[attr-defined, no-any-return]
+
+    def when_not_matched_by_source_delete(self: T, expr: str | None = None) -> T:
+        """Rows of the table that no row of the source matches are deleted.
+
+        expr  SQL over the table's columns, without prefix: only rows for which it is true go
+
+        Raises `ValueError` where it does not fit the table.
+        """
+        if expr is not None:
+            if not isinstance(expr, str):
+                raise TypeError(f"expr: expected SQL text, found {expr!r}")
+            compile_filter(expr, self._dataset._state.stored_schema)  # type: ignore[attr-defined]
+        return self._with(deletes_rest=True, rest_filter=expr)  # type: ignore[attr-defined, no-any-return]
+
+    def conflict_retries(self: T, max_retries: int) -> T:
+        """How often the merge is made anew after a conflict with another writer; 10 unless said."""
+        retries = operator.index(max_retries)
+        if not 0 <= retries <= _COUNT_MAX:
+            raise OverflowError(f"conflict_retries: expected 0 to {_COUNT_MAX}, found {retries}")
+        return self._with(conflict_retries=retries)  # type: ignore[attr-defined, no-any-return]
+
+    def retry_timeout(self: T, timeout: timedelta) -> T:
+        """For how long it is made anew; 30 seconds unless said."""
+        if not isinstance(timeout, timedelta):
+            raise TypeError(f"timeout: expected a timedelta, found {timeout!r}")
+        return self._with(retry_timeout=timeout)  # type: ignore[attr-defined, no-any-return]
+
+    def data_storage_version(self: T, version: str) -> T:
+        """File version of the new data files; the table's unless said."""
+        return self._with(version=version_for_tables(version))  # type: ignore[attr-defined, no-any-return]
+
+    def use_index(self: T, use_index: bool) -> T:
+        """Whether an index on the key may decide how the result is written, as it does in pylance.
+
+        Keys are found by a scan of the key columns either way, with the same rows. A source that lacks columns is
+        written as columns of the fragments it meets where there is such an index, unless this is False.
+        """
+        return self._with(uses_index=bool(use_index))  # type: ignore[attr-defined, no-any-return]
+
+    def write_mode(self: T, mode: str) -> T:
+        """How updated rows are written: "rewrite_rows" as whole rows in new fragments, "rewrite_columns" as one more
+        file of the source's columns for each fragment that has matches, "auto" as pylance chooses.
+        """
+        if mode not in WRITE_MODES:
+            raise UsageError(f"Invalid write_mode: {mode}. Expected one of {', '.join(map(repr, WRITE_MODES))}")
+        return self._with(write_mode=mode)  # type: ignore[attr-defined, no-any-return]
+
+    def target_bases(self, bases: list[str]) -> NoReturn:
+        """Not offered: new files are written into the table's own folder."""
+        raise UnsupportedError("merge_insert: files are written into the table's own folder, not to other bases")
+
+    def target_all_bases(self, include_primary: bool = True) -> NoReturn:
+        """Not offered: new files are written into the table's own folder."""
+        raise UnsupportedError("merge_insert: files are written into the table's own folder, not to other bases")
+
+    def mark_sstables_as_compacted(self, sstables: Any) -> NoReturn:
+        """Not offered: this release has no write-ahead log in memory."""
+        raise UnsupportedError("merge_insert: this release has no write-ahead log in memory (MemWAL)")
+
+    def _plan(self, make: Callable[..., Plan[T]], memory_limit: int | None) -> Callable[[Any], Plan[T]]:
+        self._clauses.check_changes()
+        return partial(make, self._dataset._state, self._clauses, check_memory_limit(memory_limit))
+
+
+class MergeInsertBuilder(MergeClausesBuilder):
+    """A merge of rows into a table, as `LanceDataset.merge_insert` gives it."""
+
+    def execute(
+        self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
+    ) -> MergeResult:
+        """Merge rows, in one commit; moves the dataset to the new version.
+
+        data_obj      whatever `write_dataset` takes. What is not in memory is read once
+        schema        of forms that carry none
+        memory_limit  bytes that the merge may hold, 512 MiB unless said: what does not fit goes to local disk. Beside
+                      it are what a writer fills, and `data_obj` itself where that is in memory
+
+        The source may lack columns: updated rows keep what they have there, inserted ones are null. A key with a null
+        matches nothing. Raises `OSError` for columns that do not fit, for two rows of the source that match one row of
+        the table, and where rows match that must not; nothing has changed then.
+        """
+        state, done = self._run(merge_rows, data_obj, schema, memory_limit)
+        self._dataset._state = state
+        return done
+
+    def execute_uncommitted(
+        self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
+    ) -> tuple[Transaction, MergeResult]:
+        """The same without the commit: a transaction for `LanceDataset.commit`, whose files are written."""
+        transaction, done = self._run(prepare_merge, data_obj, schema, memory_limit)
+        return to_public(transaction), done
+
+    def explain_plan(self, schema: pa.Schema | None = None, verbose: bool = False) -> str:
+        """How rows of a stream of this schema would be merged; the table's schema unless said. Reads no row.
+
+        verbose  also what is read of each column
+        """
+        state = self._dataset._state
+        return run(state, explain_merge(state, self._clauses, schema, verbose))
+
+    def analyze_plan(self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None) -> str:
+        """Merge rows without a commit and without leaving files; tells how that was done and what it took."""
+        return self._run(analyze_merge, data_obj, schema, memory_limit)
+
+    def _run(self, make: Callable[..., Plan[T]], data: Any, schema: Any, memory_limit: int | None) -> T:
+        plan_of, answers_sync = self._plan(make, memory_limit), self._dataset._state.answers_sync
+
+        def merge() -> T:
+            return run_with_rows(rows_of(data, schema), plan_of, answers_sync=answers_sync)
+
+        return call_metrics.watch_call(make, merge) if call_metrics.watchers else merge()
+
+
+class AsyncMergeInsertBuilder(MergeClausesBuilder):
+    """The same for `AsyncDataset`: same names, same parameters; what runs a merge is awaitable."""
+
+    async def execute(
+        self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
+    ) -> MergeResult:
+        """`MergeInsertBuilder.execute`; `data_obj` may also be an asynchronous iterable of record batches."""
+        state, done = await self._run(merge_rows, data_obj, schema, memory_limit)
+        self._dataset._state = state
+        return done
+
+    async def execute_uncommitted(
+        self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
+    ) -> tuple[Transaction, MergeResult]:
+        """`MergeInsertBuilder.execute_uncommitted`."""
+        transaction, done = await self._run(prepare_merge, data_obj, schema, memory_limit)
+        return to_public(transaction), done
+
+    async def explain_plan(self, schema: pa.Schema | None = None, verbose: bool = False) -> str:
+        """`MergeInsertBuilder.explain_plan`."""
+        state = self._dataset._state
+        return await run_awaited(state, explain_merge(state, self._clauses, schema, verbose))
+
+    async def analyze_plan(
+        self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
+    ) -> str:
+        """`MergeInsertBuilder.analyze_plan`."""
+        return await self._run(analyze_merge, data_obj, schema, memory_limit)
+
+    async def _run(self, make: Callable[..., Plan[T]], data: Any, schema: Any, memory_limit: int | None) -> T:
+        plan_of, answers_sync = self._plan(make, memory_limit), self._dataset._state.answers_sync
+        rows = await async_rows_of(data, schema)
+        if call_metrics.watchers:
+            with call_metrics.count_call(make):
+                return await run_with_rows_async(rows, plan_of, answers_sync=answers_sync)
+        return await run_with_rows_async(rows, plan_of, answers_sync=answers_sync)

@@ -1,0 +1,210 @@
+"""Columns that a merge writes for the fragments whose rows were met: one more data file each (operations, 2.3).
+
+    matched rows of the source, by fragment -> the fragment's columns as they are, with those values in their place
+
+Rows keep their addresses, and what is not in the source is neither read nor written. Inserted rows make fragments of
+their own, whose files have the source's columns only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.dataset.changes.memory_limit import batch_rows, scan_bounds
+from lance_io.dataset.columns.rewrite_columns import compute_here, write_fragment_columns
+from lance_io.dataset.merge.match_rows import ROW
+from lance_io.dataset.merge.source_fit import arranged
+from lance_io.dataset.merge.spilled_batches import BUCKETS_MAX, Buckets
+from lance_io.dataset.scan.execute import projected_batches
+from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.version.column_lists import OutputColumn, Projection, prune
+from lance_io.dataset.version.system_columns import ROW_ADDRESS
+from lance_io.format.schema import Schema
+from lance_io.format.version import V0_1
+from lance_io.levels.arrays import numbers, values_of
+from lance_io.plans.cpu_requests import Compute
+from lance_io.table.transaction.draft import TOMBSTONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance_io.dataset.merge.match_rows import RowMatches
+    from lance_io.dataset.merge.merge_clauses import MergeClauses
+    from lance_io.dataset.merge.source_fit import SourceFit
+    from lance_io.dataset.merge.source_rows import SourceRows
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.dataset.write.data_files import NewFiles
+    from lance_io.format.schema import Field
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
+    from lance_io.table.manifest.fragment import Fragment
+
+
+def obstacles(state: DatasetState, fit: SourceFit, clauses: MergeClauses) -> list[str]:
+    """Why columns cannot be written in place of rows; nothing where they can."""
+    found = []
+    if not fit.is_partial:
+        found.append("the source covers every dataset column, so there is nothing to skip")
+    others = [field for field in fit.schema.fields if field.name not in clauses.on]
+    if any(field.describe_blobs() is not field for field in fit.schema.fields):
+        found.append("the source carries a blob column")
+    if clauses.deletes:
+        found.append("rows are deleted, which patching cannot do")
+    if any(field.is_packed for one in others for field in one.walk()) or state.manifest.data_version == V0_1:
+        found.append("these columns of the table are stored together with others")
+    return found
+
+
+class ColumnPatcher:
+    """Writes the source's columns, but for the key, for all rows of the fragments that have matches.
+
+    limit_bytes  of the whole change
+    """
+
+    def __init__(
+        self, state: DatasetState, source: SourceRows, fit: SourceFit, clauses: MergeClauses, limit_bytes: int
+    ) -> None:
+        self._state = state
+        self._source = source
+        self._fit = fit
+        self._limit_bytes = limit_bytes
+        given = [field for field in fit.schema.fields if field.name not in clauses.on]
+        paths = [path for field in given for path in _paths(field, (field.name,))]
+        self._given = {field.name: field for field in given}
+        self._fields = prune(state.schema, paths)
+        shown = [(field.name, field.to_arrow()) for field in self._fields]
+        outputs = [OutputColumn(name, (name,), arrow, parts=self._parts(name, paths)) for name, arrow in shown]
+        self._projection = Projection(tuple(outputs), None).with_system(ROW_ADDRESS)
+
+    def _parts(self, name: str, paths: list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+        """The paths of what is read of a column, where that is not all."""
+        parts = tuple(path for path in paths if path[0] == name)
+        return () if parts == ((name,),) else parts
+
+    @property
+    def schema(self) -> Schema:
+        """Of the files."""
+        return Schema(tuple(self._fields), dict(self._state.schema.metadata))
+
+    @property
+    def field_ids(self) -> tuple[int, ...]:
+        """Of all fields that get other values."""
+        return tuple(field.id for one in self._fields for field in one.walk())
+
+    def write(self, matches: RowMatches, files: NewFiles) -> Plan[list[Fragment]]:
+        """Write the columns; gives the fragments, in which the columns of other files are dead.
+
+        files  of `schema`
+        """
+        num_places = max(1, len(self._state.all_places))
+        wanted = min(BUCKETS_MAX, -(-self._source.num_bytes // (self._limit_bytes // 8)))
+        buckets = Buckets(max(1, min(num_places, wanted)), self._limit_bytes // 8)
+        changed: list[Fragment] = []
+        try:
+            yield from self._sort_by_fragment(matches, buckets)
+            for bucket in range(buckets.num_buckets):
+                load = partial(_load, buckets, bucket)
+                rows = yield Compute(load, lambda: self._limit_bytes // 8)
+                if rows is not None:
+                    changed += yield from self._patch(rows, files)
+        finally:
+            buckets.close()
+        return changed
+
+    def _sort_by_fragment(self, matches: RowMatches, buckets: Buckets) -> Plan[None]:
+        ranges = iter(matches.updated())
+        while (found := (yield Compute(partial(next, ranges, None), lambda: 1 << 20))) is not None:
+            start, end, pairs = found
+            rows = values_of(pairs.column(ROW))
+            for first, last, load in self._source.pieces(start, end):
+                low, high = np.searchsorted(rows, [first, last]).tolist()
+                if low < high:
+                    piece = yield from load
+                    put = partial(self._put, piece, first, pairs.slice(low, high - low), buckets)
+                    yield Compute(put, partial(getattr, piece, "nbytes"))
+
+    def _put(self, piece: pa.RecordBatch, first: int, pairs: pa.RecordBatch, buckets: Buckets) -> None:
+        positions = numbers(values_of(pairs.column(ROW)) - first)
+        columns = dict(zip(self._fit.names, self._fit.rows(piece, positions), strict=True))
+        arrays = [
+            arranged(columns[field.name], self._given[field.name], field, output.field.type)
+            for field, output in zip(self._fields, self._projection.outputs, strict=False)
+        ]
+        addresses = values_of(pairs.column(ROW_ADDRESS))
+        places = self._state.places_of((addresses >> np.uint64(32)).astype(np.int64))
+        names = [*(field.name for field in self._fields), ROW_ADDRESS]
+        batch = pa.RecordBatch.from_arrays([*arrays, pairs.column(ROW_ADDRESS)], names)
+        buckets.add(batch, places * buckets.num_buckets // max(1, len(self._state.all_places)))
+
+    def _patch(self, rows: pa.RecordBatch, files: NewFiles) -> Plan[list[Fragment]]:
+        """Write the fragments that some rows of the source belong to; these by address, ascending."""
+        state = self._state
+        addresses = values_of(rows.column(ROW_ADDRESS))
+        fragment_ids = np.unique(addresses >> np.uint64(32)).tolist()
+        then = compute_here(partial(_patched, rows, addresses))
+        changed = []
+        for place in state.places_by_id(fragment_ids):
+            written = yield from write_fragment_columns(state, place, files, self._scan, then)
+            changed.append(self._without_old(written))
+        return changed
+
+    def _scan(self, fragment_id: int) -> Stream:
+        options = scan_options(
+            fragments=(fragment_id,),
+            with_row_address=True,
+            batch_size=batch_rows(self._state, self._projection.arrow_schema.types, self._limit_bytes),
+            **scan_bounds(self._limit_bytes),
+        )
+        return projected_batches(self._state, options, self._projection)
+
+    def _without_old(self, fragment: Fragment) -> Fragment:
+        dead = set(self.field_ids)
+        files = tuple(
+            replace(file, fields=tuple(TOMBSTONE if one in dead else one for one in file.fields))
+            for file in fragment.files[:-1]
+        )
+        return replace(fragment, files=(*files, fragment.files[-1]))
+
+
+def _load(buckets: Buckets, bucket: int) -> pa.RecordBatch | None:
+    parts = list(buckets.take(bucket))
+    if not parts:
+        return None
+    rows = pa.concat_batches(parts)
+    return rows.take(numbers(np.argsort(values_of(rows.column(ROW_ADDRESS)))))
+
+
+def _patched(rows: pa.RecordBatch, addresses: np.ndarray, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of the table with the values of `rows` where these belong."""
+    here = values_of(batch.column(ROW_ADDRESS))
+    low, high = np.searchsorted(addresses, [here[0], here[-1] + np.uint64(1)]).tolist()
+    if low == high:
+        return batch
+    chosen = np.arange(batch.num_rows, dtype=np.int64)
+    chosen[np.searchsorted(here, addresses[low:high])] = np.arange(batch.num_rows, batch.num_rows + high - low)
+    places, part = numbers(chosen), rows.slice(low, high - low)
+    arrays = []
+    for name in batch.schema.names:
+        if name == ROW_ADDRESS:
+            arrays.append(batch.column(name))
+        else:
+            new = part.column(name)
+            known = batch.column(name)
+            arrays.append(
+                pa.concat_arrays([known, new if new.type == known.type else new.cast(known.type)]).take(places)
+            )
+    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+
+
+def _paths(field: Field, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Paths of what a source has of a column: its leaves within structs."""
+    if field.logical_type != "struct" or field.holds_blobs or not field.children:
+        yield path
+        return
+    for child in field.children:
+        yield from _paths(child, (*path, child.name))

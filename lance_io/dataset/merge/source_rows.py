@@ -1,0 +1,124 @@
+"""The rows of a source: pulled once, then there for every attempt, piece by piece.
+
+What is in memory anyway stays there. Rows that come from elsewhere are held up to a bound, and on local disk beyond.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lance_io.dataset.merge.spilled_batches import SpilledBatches
+from lance_io.dataset.write.data_files import NextBatch
+from lance_io.dataset.write.input_data import Rows
+from lance_io.limits import MIB
+from lance_io.plans.cpu_requests import Compute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance_io.dataset.write.input_data import AsyncRows
+    from lance_io.plans.plan import Plan
+
+PIECE_ROWS: Final = 1 << 16
+_JOINED_ROWS: Final = 1 << 12  # smaller batches are joined up to this
+_JOINED_BYTES: Final = 1 * MIB
+
+
+class SourceRows:
+    """Rows in pieces of at most `PIECE_ROWS` rows and about `piece_bytes`.
+
+    schema        as they came
+    num_rows, num_bytes  of all of them
+    memory_bytes  rows that are held in memory at most, unless their caller holds them all
+    """
+
+    def __init__(self, schema: pa.Schema, memory_bytes: int) -> None:
+        self.schema = schema
+        self.num_rows = 0
+        self.num_bytes = 0
+        self.starts: list[int] = []  # of each piece, the number of its first row
+        self._memory_bytes = memory_bytes
+        self._piece_bytes = max(MIB, memory_bytes // 16)
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._spilled = SpilledBatches()
+        self._is_joined = not any(pt.is_nested(one) or pt.is_dictionary(one) for one in schema.types)
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+
+    @property
+    def is_spilled(self) -> bool:
+        """Whether rows are on local disk."""
+        return len(self._spilled) > 0
+
+    def pull(self, rows: Rows | AsyncRows) -> Plan[None]:
+        """Take all rows."""
+        is_held = isinstance(rows, Rows) and rows.is_held
+        while (batch := (yield NextBatch(rows))) is not None:
+            if not batch.num_rows:
+                continue
+            if is_held:
+                self._add(batch, held=True)
+            else:
+                yield Compute(partial(self._add, batch, held=False), partial(getattr, batch, "nbytes"))
+        self._join_waiting()
+
+    def _add(self, batch: pa.RecordBatch, *, held: bool) -> None:
+        num_bytes = batch.nbytes
+        if self._is_joined and batch.num_rows < _JOINED_ROWS and num_bytes < _JOINED_BYTES:
+            self._waiting.append(batch)
+            self._waiting_rows += batch.num_rows
+            self._waiting_bytes += num_bytes
+            if self._waiting_rows >= _JOINED_ROWS or self._waiting_bytes >= _JOINED_BYTES:
+                self._join_waiting()
+        else:
+            self._join_waiting()
+            self._add_pieces(batch, num_bytes, held)
+
+    def _join_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        num_bytes, self._waiting_rows, self._waiting_bytes = self._waiting_bytes, 0, 0
+        if waiting:
+            self._add_pieces(waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting), num_bytes, False)
+
+    def _add_pieces(self, batch: pa.RecordBatch, num_bytes: int, held: bool) -> None:
+        self.num_bytes += num_bytes
+        rows_max = min(PIECE_ROWS, max(1, self._piece_bytes * batch.num_rows // max(1, num_bytes)))
+        for start in range(0, batch.num_rows, rows_max):
+            self._add_piece(batch.slice(start, rows_max))
+        self._held_bytes += 0 if held else num_bytes
+        if self.is_spilled or self._held_bytes > self._memory_bytes:
+            self._spill()
+
+    def _add_piece(self, piece: pa.RecordBatch) -> None:
+        self.starts.append(self.num_rows)
+        self.num_rows += piece.num_rows
+        self._held.append(piece)
+
+    def _spill(self) -> None:
+        for piece in self._held:
+            self._spilled.add(piece)
+        self._held, self._held_bytes = [], 0
+
+    def pieces(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int, Plan[pa.RecordBatch]]]:
+        """The pieces that have rows among `start .. end`: first row and end of each, and what loads it."""
+        last = self.num_rows if end is None else end
+        for number, bounds in enumerate(pairwise([*self.starts, self.num_rows])):
+            if bounds[0] < last and bounds[1] > start:
+                yield *bounds, self._load(number)
+
+    def _load(self, number: int) -> Plan[pa.RecordBatch]:
+        if not self.is_spilled:
+            return self._held[number]
+        batch: pa.RecordBatch = yield Compute(partial(self._spilled.get, number), lambda: self._piece_bytes)
+        return batch
+
+    def close(self) -> None:
+        """Free what is held."""
+        self._held = []
+        self._spilled.close()

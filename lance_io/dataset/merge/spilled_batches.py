@@ -1,0 +1,134 @@
+"""Record batches that go to local disk where memory does not hold them.
+
+The files have no names: the system frees them when they are closed or their process ends, however it does. Everything
+here blocks; plans call it by `Compute`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import IO, TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.errors import OperationError
+from lance_io.levels.arrays import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance_io.spans import IntArray
+
+BUCKETS_MAX: Final = 256  # of so many each still is written in pieces worth a write
+
+
+class SpilledBatches:
+    """Record batches in a file, each of which can be read by itself: an Arrow IPC stream with its dictionaries."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self._places: list[tuple[int, int]] = []
+        self._end = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append a batch. Raises `OperationError` where the disk does not take it."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        data = memoryview(sink.getvalue())
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="lance_io-")
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self._file.fileno(), data[done:], self._end + done)
+        except OSError as error:
+            raise OperationError(
+                f"rows that memory_limit leaves no room for could not be written to {tempfile.gettempdir()}: {error}. "
+                "Free space there, set TMPDIR to a folder on another disk, or raise memory_limit"
+            ) from error
+        self._places.append((self._end, len(data)))
+        self._end += len(data)
+
+    def get(self, number: int) -> pa.RecordBatch:
+        """A batch, by its number."""
+        assert self._file is not None
+        start, length = self._places[number]
+        data = bytearray(length)
+        view, done = memoryview(data), 0
+        while done < length:
+            read = os.preadv(self._file.fileno(), [view[done:]], start + done)
+            if not read:
+                raise OperationError(f"a file of spilled rows ends at byte {start + done}, before {start + length}")
+            done += read
+        return pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
+
+    def close(self) -> None:
+        """Free the space."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._places = []
+
+
+class Buckets:
+    """Rows in buckets, of which one after the other is taken out.
+
+    num_buckets   at most `BUCKETS_MAX`
+    memory_bytes  rows that are held in memory; beyond, all go to local disk
+    """
+
+    def __init__(self, num_buckets: int, memory_bytes: int) -> None:
+        self.num_buckets = num_buckets
+        self._memory_bytes = memory_bytes
+        self._held: list[list[pa.RecordBatch]] = [[] for _ in range(num_buckets)]
+        self._held_bytes = 0
+        self._spilled = SpilledBatches()
+        self._places: list[list[int]] = [[] for _ in range(num_buckets)]  # of the batches on disk
+
+    @property
+    def is_spilled(self) -> bool:
+        """Whether rows went to local disk."""
+        return len(self._spilled) > 0
+
+    def add(self, batch: pa.RecordBatch, buckets: IntArray) -> None:
+        """Add rows. buckets: of each row, i64[n]."""
+        if not batch.num_rows:
+            return
+        if self.num_buckets == 1:
+            self._held[0].append(batch)
+        else:
+            order = np.argsort(buckets, kind="stable")
+            ordered = batch.take(numbers(order))
+            bounds = np.searchsorted(buckets[order], np.arange(self.num_buckets + 1)).tolist()
+            for bucket, held in enumerate(self._held):
+                if bounds[bucket] < bounds[bucket + 1]:
+                    held.append(ordered.slice(bounds[bucket], bounds[bucket + 1] - bounds[bucket]))
+        self._held_bytes += batch.nbytes
+        if self._held_bytes > self._memory_bytes:
+            self._spill()
+
+    def _spill(self) -> None:
+        for held, places in zip(self._held, self._places, strict=True):
+            if held:
+                places.append(len(self._spilled))
+                self._spilled.add(pa.concat_batches(held))
+                held.clear()
+        self._held_bytes = 0
+
+    def take(self, bucket: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a bucket, in the order in which they came; they are given away."""
+        for number in self._places[bucket]:
+            yield self._spilled.get(number)
+        held, self._held[bucket] = self._held[bucket], []
+        yield from held
+
+    def close(self) -> None:
+        """Free what is left."""
+        self._spilled.close()
+        self._held = [[] for _ in self._held]

@@ -1,0 +1,174 @@
+"""How much memory a change of a table takes: the peak of a fresh process, less what it has after import and opening.
+
+    python scripts/change_memory.py update rows --size-mib 1024 --limit-mib 128
+    python scripts/change_memory.py merge vectors --size-mib 4096 --limit-mib 512 --library lance
+
+    change  update (1 % of the rows), merge (10 %, of a reader), patch (the same, of two columns, as columns)
+    kind    rows (100 B), vectors (4 KB), blobs (1 MB)
+
+The table is made in `--folder`, a temporary one by default, and is gone afterwards. Prints JSON: sizes in MiB, seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+MIB: Final = 1 << 20
+ROW_BYTES: Final = {"rows": 100, "vectors": 4096, "blobs": MIB}
+BATCH_BYTES: Final = 4 * MIB
+CHANGES: Final = ("update", "merge", "patch")
+
+
+def batches(kind: str, numbers: Any) -> Iterator[pa.RecordBatch]:
+    """Rows under these numbers; the content depends on the number and on nothing else."""
+    import numpy as np
+    import pyarrow as pa
+
+    step = max(1, BATCH_BYTES // ROW_BYTES[kind])
+    for start in range(0, len(numbers), step):
+        part = numbers[start : start + step]
+        random = np.random.default_rng(int(part[0]))
+        columns = {"id": pa.array(part), "n": pa.array(part * 2)}
+        if kind == "rows":
+            for name in "abc":
+                columns[name] = pa.array(random.integers(0, 1 << 62, len(part)))
+            letters = random.integers(97, 123, 60 * len(part), dtype=np.uint8)
+            offsets = np.arange(0, len(letters) + 1, 60, dtype=np.int32)
+            columns["text"] = pa.StringArray.from_buffers(len(part), pa.py_buffer(offsets), pa.py_buffer(letters))
+        elif kind == "vectors":
+            values = pa.array(random.random(1024 * len(part), dtype=np.float32))
+            columns["vector"] = pa.FixedSizeListArray.from_arrays(values, 1024)
+        else:
+            columns["blob"] = pa.array([random.bytes(MIB) for _ in range(len(part))], pa.large_binary())
+        yield pa.RecordBatch.from_pydict(columns, schema=schema_of(kind))
+
+
+def schema_of(kind: str) -> pa.Schema:
+    """The schema of a kind of table."""
+    import pyarrow as pa
+
+    more = {
+        "rows": [("a", pa.int64()), ("b", pa.int64()), ("c", pa.int64()), ("text", pa.string())],
+        "vectors": [("vector", pa.list_(pa.float32(), 1024))],
+        "blobs": [pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})],
+    }[kind]
+    return pa.schema([("id", pa.int64()), ("n", pa.int64()), *more])
+
+
+def reader(kind: str, numbers: Any) -> pa.RecordBatchReader:
+    """The rows as a stream."""
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_batches(schema_of(kind), batches(kind, numbers))
+
+
+def make_table(kind: str, num_rows: int, path: str) -> None:
+    """Write the table, stream by stream."""
+    import numpy as np
+
+    import lance_io
+
+    version = "2.1" if kind == "blobs" else None
+    lance_io.write_dataset(
+        reader(kind, np.arange(num_rows)), path, data_storage_version=version, storage_options={"durability": "none"}
+    )
+
+
+def peak_mib() -> float:
+    """The most memory that this process has had."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+
+
+def change(what: str, kind: str, path: str, num_rows: int, limit_mib: int, library: str) -> dict[str, Any]:
+    """Make the change in this process, which has done nothing before."""
+    import numpy as np
+
+    module = __import__(library)
+    options = {"storage_options": {"durability": "none"}} if library == "lance_io" else {}
+    bounds: dict[str, Any] = {"memory_limit": limit_mib * MIB} if library == "lance_io" else {}
+    dataset = module.dataset(path, **options)
+    dataset.count_rows("id < 0")
+    before, started = peak_mib(), time.perf_counter()
+    if what == "update":
+        done = dataset.update({"n": "n + 1"}, where="id % 100 = 7", **bounds)
+        assert done["num_rows_updated"] == len(range(7, num_rows, 100))
+    else:
+        numbers = np.sort(np.random.default_rng(1).permutation(num_rows)[: num_rows // 10])
+        numbers = np.concatenate([numbers, np.arange(num_rows, num_rows + num_rows // 100)])
+        clauses = dataset.merge_insert("id").when_matched_update_all()
+        source = reader(kind, numbers)
+        if what == "patch":
+            clauses = clauses.write_mode("rewrite_columns")
+            source = _narrowed(source)
+        else:
+            clauses = clauses.when_not_matched_insert_all()
+        done = clauses.execute(source, **bounds)
+        assert done["num_updated_rows"] == num_rows // 10
+    return {"before": round(before), "grown": round(peak_mib() - before), "seconds": time.perf_counter() - started}
+
+
+def _narrowed(source: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Two columns of a stream."""
+    import pyarrow as pa
+
+    names = ["id", "n"]
+    narrow = pa.schema([source.schema.field(name) for name in names])
+    return pa.RecordBatchReader.from_batches(narrow, (batch.select(names) for batch in source))
+
+
+def measure(
+    what: str, kind: str, size_mib: int, limit_mib: int, library: str = "lance_io", folder: str | None = None
+) -> dict[str, Any]:
+    """Make a table, and change it in a fresh process."""
+    num_rows = size_mib * MIB // ROW_BYTES[kind]
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        path = f"{place}/table"
+        call = [sys.executable, __file__, "--run", what, kind, str(num_rows), str(limit_mib), library, path]
+        subprocess.run([*call[:2], "--make", *call[3:]], check=True)
+        done = subprocess.run(call, check=True, capture_output=True, text=True)
+        found: dict[str, Any] = json.loads(done.stdout)
+    return {"change": what, "kind": kind, "size": size_mib, "limit": limit_mib, "library": library, **found}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command line."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] in (["--make"], ["--run"]):
+        what, kind, num_rows, limit_mib, library, path = given[1:]
+        if given[0] == "--make":
+            make_table(kind, int(num_rows), path)
+        else:
+            print(json.dumps(change(what, kind, path, int(num_rows), int(limit_mib), library)))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("change", choices=CHANGES)
+    parser.add_argument("kind", choices=sorted(ROW_BYTES))
+    parser.add_argument("--size-mib", type=int, default=1024)
+    parser.add_argument("--limit-mib", type=int, default=128)
+    parser.add_argument("--library", choices=["lance_io", "lance"], default="lance_io")
+    parser.add_argument("--folder")
+    options = parser.parse_args(given)
+    print(
+        json.dumps(
+            measure(options.change, options.kind, options.size_mib, options.limit_mib, options.library, options.folder)
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
