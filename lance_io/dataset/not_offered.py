@@ -148,7 +148,6 @@ _ROOT: Final = {
     "ShardWriter": _LOG,
     "ShardingField": _LOG,
     "ShardingSpec": _LOG,
-    "batch_udf": "compute in Python over `to_batches` and write the result, or give it to pylance's `add_columns`",
     "evaluate_sharding_spec": _LOG,
     "simd_info": "the kernels of this release choose no instructions when they run",
     "tokenize": _INDEX,
