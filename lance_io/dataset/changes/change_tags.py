@@ -44,7 +44,7 @@ def create_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
             text = f"tag {name} may or may not have been created: the answer was lost, and reading it back failed"
             raise CommitUnknownError(text, path=state.root.uri) from error
         if isinstance(created, Taken):
-            raise RefConflict(f"Ref conflict error: tag {name} already exists", path=state.root.uri)
+            raise RefConflict(f"Ref conflict error: tag {name} already exists in {state.root.uri}", path=state.root.uri)
 
     yield from _hold_version(state, reference, create)
 
@@ -135,4 +135,5 @@ def _file(state: DatasetState, branch: str | None, location: Location, version: 
         return (yield from handler.find_version(location, version))
     except NotFound as error:
         shown = f"{branch or MAIN}:{'latest' if version is None else version}"
-        raise NotFound(f"Version not found error: version {shown} does not exist", path=location.uri) from error
+        text = f"Version not found error: version {shown} does not exist in {location.uri}"
+        raise NotFound(text, path=location.uri) from error
