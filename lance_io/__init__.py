@@ -96,6 +96,7 @@ _MODULES = frozenset(
         "types",
         "udf",
         "util",
+        "vector",
     }
 )
 
