@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from lance_io.commit.cleanup import CleanupStats
     from lance_io.dataset.blobs.blob_column import BlobColumn
     from lance_io.dataset.blobs.blob_file import BlobFile
-    from lance_io.dataset.changes.batch_udf import batch_udf
     from lance_io.dataset.changes.lance_operation import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
+    from lance_io.dataset.columns.batch_udf import batch_udf
     from lance_io.dataset.fragment import LanceFragment
     from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
     from lance_io.dataset.scan.scan_statistics import ScanStatistics
@@ -68,7 +68,7 @@ _HOMES = {
     "ScanStatistics": "lance_io.dataset.scan.scan_statistics",
     "Session": "lance_io.dataset.version.session",
     "Transaction": "lance_io.dataset.changes.lance_operation",
-    "batch_udf": "lance_io.dataset.changes.batch_udf",
+    "batch_udf": "lance_io.dataset.columns.batch_udf",
     "blob_array": "lance_io.dataset.write.blob_arrays",
     "blob_field": "lance_io.dataset.write.blob_arrays",
     "bytes_read_counter": "lance_io.io.stats",
@@ -80,7 +80,7 @@ _HOMES = {
 }
 
 _MODULES = frozenset(
-    {
+    (
         "arrow",
         "blob",
         "commit",
@@ -90,6 +90,7 @@ _MODULES = frozenset(
         "fragment",
         "log",
         "metrics",
+        "optimize",
         "progress",
         "sampler",
         "schema",
@@ -97,7 +98,7 @@ _MODULES = frozenset(
         "udf",
         "util",
         "vector",
-    }
+    )
 )
 
 __all__ = [

@@ -39,7 +39,7 @@ from lance_io.table.manifest.paths import (
     parse_manifest_name,
 )
 from lance_io.table.manifest.refs import MAIN, branch_root, decode_branch, decode_tag, ref_name
-from lance_io.table.transaction.auto_cleanup import auto_cleanup_policy
+from lance_io.table.transaction.auto_cleanup import auto_cleanup_policy, auto_cleanup_rate
 from lance_io.table.transaction.garbage import (
     CleanupPolicy,
     FileKind,
@@ -420,7 +420,8 @@ def auto_cleanup(
             return None
         current = committed.version - 1
         plan = yield from plan_cleanup(target, policy, current=current, root=root, branch=branch, blobs_of=blobs_of)
-        return (yield from run_cleanup(target, plan))
+        rate = auto_cleanup_rate(committed.config)
+        return (yield from run_cleanup(target, plan, deletes_per_s=rate))
     except LanceError as error:
         _logger.warning("version %d is committed, but the cleanup after it failed: %s", committed.version, error)
         return None

@@ -48,6 +48,7 @@ from lance_io.errors import (
     FormatError,
     LanceError,
     NotFound,
+    OperationError,
     UsageError,
 )
 from lance_io.plans.plan import Pause, Shielded, Together, ask
@@ -58,7 +59,7 @@ from lance_io.table.manifest.paths import DETACHED_BIT, HINT_NAME, VERSIONS, is_
 from lance_io.table.transaction.apply import Creation, build_manifest
 from lance_io.table.transaction.conflicts import check_conflict
 from lance_io.table.transaction.continuity import data_files_in, discontinuity, new_data_files
-from lance_io.table.transaction.operations import Append, Delete, Overwrite, Restore, Update
+from lance_io.table.transaction.operations import Append, Clone, Delete, Overwrite, Restore, Update
 from lance_io.table.transaction.rebase import Rebased, adapt
 
 if TYPE_CHECKING:
@@ -120,13 +121,14 @@ class CommitRequest:
 
 
 def create_table(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersion]:
-    """Commit the first version of a table; two rounds.
+    """Commit the first version of a table, or of a clone or branch, which has the number of what it is cloned from.
 
-    Raises `AlreadyExists` when there is a table, `CommitUnknownError` when there is no telling; the same request made
-    again is recognised.
+    Two rounds. Raises `AlreadyExists` when there is a table, `CommitUnknownError` when there is no telling; the same
+    request made again is recognised.
     """
     transaction = request.transaction
-    file = _encode_manifest(target, None, request, transaction, version=1)
+    version = 1 if request.base is None else request.base.version
+    file = _encode_manifest(target, request.base, request, transaction, version=version)
     key = target.place.key(transaction.path)
     written = [] if request.is_repeated else [key]
     plans = [
@@ -141,8 +143,8 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
             yield Together(plans)
             versions = request.listing.versions
         if versions:
-            return (yield from _find_created(target, transaction, versions[0]))
-        new = NewVersion(1, target.scheme, file.data, transaction.uuid, target.durability)
+            return (yield from _find_created(target, transaction, versions[0], version))
+        new = NewVersion(version, target.scheme, file.data, transaction.uuid, target.durability)
         outcome = yield from _write_deciding(target, new, written)
         if isinstance(outcome, Taken):
             raise _exists(target)
@@ -157,11 +159,13 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
     return CommittedVersion(outcome.file, file.manifest, transaction, attempts=1)
 
 
-def _find_created(target: CommitTarget, transaction: Transaction, first: VersionFile) -> Plan[CommittedVersion]:
+def _find_created(
+    target: CommitTarget, transaction: Transaction, first: VersionFile, version: int
+) -> Plan[CommittedVersion]:
     """The first version, if an earlier call with the same transaction made it. Raises `AlreadyExists` if not."""
     data = yield Read(target.place.store, first.key)
     manifest = decode_manifest(data)
-    if first.version != 1 or manifest.transaction_file != transaction.file_name:
+    if first.version != version or manifest.transaction_file != transaction.file_name:
         raise _exists(target)
     return CommittedVersion(first, manifest, transaction, attempts=0)
 
@@ -236,6 +240,13 @@ class _Loop:
         self.missing: list[int] = []
         self.pin: Pin | None = None
         self.began, self.is_whole = 0.0, False
+        if isinstance(self.transaction.operation, Clone):
+            raise UsageError("a Clone makes the first version of a table or branch, not one that follows another")
+        if is_detached(self.transaction.read_version) and not request.detached:
+            raise OperationError(
+                f"version {self.transaction.read_version} is detached: no version can follow it. Check out one of the "
+                "table's versions and make the change there, restore the detached one, or commit with detached=True"
+            )
         if request.affected is not None and (self.base is None or self.base.version != self.checked):
             raise UsageError("to merge deleted rows, the version that the transaction was made for is needed")
 

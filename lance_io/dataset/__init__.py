@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Transaction,
     )
     from lance_io.dataset.changes.update_rows import UpdateResult
+    from lance_io.dataset.compaction.optimizer import DatasetOptimizer
     from lance_io.dataset.fragment import LanceFragment
     from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
     from lance_io.dataset.open_dataset import dataset
@@ -60,6 +61,7 @@ _HOMES = {
     "ColumnOrdering": "scan.scan_options",
     "DataStatistics": "version.table_statistics",
     "DatasetBasePath": "changes.lance_operation",
+    "DatasetOptimizer": "compaction.optimizer",
     "DatasetStats": "version.table_statistics",
     "DeleteResult": "changes.change_plans",
     "FieldStatistics": "version.table_statistics",
@@ -93,6 +95,7 @@ __all__ = [
     "ColumnOrdering",
     "DataStatistics",
     "DatasetBasePath",
+    "DatasetOptimizer",
     "DatasetStats",
     "DeleteResult",
     "FieldStatistics",

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from lance_io import runtime
 from lance_io.dataset.changes.change_methods import COMMIT_TIMEOUT, AsyncDatasetChanges, DatasetChanges
+from lance_io.dataset.changes.clone_methods import AsyncDatasetClones, DatasetClones
 from lance_io.dataset.lazy_module import later, later_plans
 from lance_io.dataset.not_offered import DatasetNotOffered
 from lance_io.dataset.opening import Opening
@@ -110,7 +111,7 @@ class _Dataset(DatasetProperties):
         return type(self)._of(self._state)
 
 
-class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
+class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
     """A snapshot of a table: it does not see later commits until `checkout_latest`.
 
     Parameters as for `lance_io.dataset`.
@@ -409,6 +410,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         base_store_params: Any = None,
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
         filesystem: Any = None,
+        skip_auto_cleanup: bool = False,
     ) -> LanceDataset:
         """Commit an operation that was prepared somewhere; gives the version that it makes.
 
@@ -420,6 +422,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         max_retries   attempts at most; 0 with an `Overwrite`: `read_version` must still be the newest
         commit_timeout  no further attempt after this time
         filesystem    of fsspec or pyarrow, or a store of obstore's, on which `base_uri` is a path
+        skip_auto_cleanup  no cleanup follows, whatever the table's configuration says
 
         Raises `CommitConflictError` for changes of other writers that do not go together with it, `OSError` when
         there is no table and the operation is no `Overwrite`, and for one that does not fit the table or its files.
@@ -534,7 +537,7 @@ def new_dataset(state: DatasetState) -> LanceDataset:
     return dataset_class()._of(state)
 
 
-class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
+class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNotOffered):
     """A snapshot of a table version. Made by `AsyncDataset.open`, or from a `LanceDataset` by `AsyncDataset.of`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -19,8 +19,6 @@ _REWRITE: Final = "delete the old rows and append the new ones, or " + _CHANGE
 _INDEX: Final = "this release makes and reads no indices; pylance does, and they stay valid beside our writes"
 _LOG: Final = "this release has no write-ahead log in memory; append with `insert` or `write_dataset`, or use pylance"
 _PARTS: Final = "this release merges no index segments; use pylance, on the same table"
-_COPY: Final = "let pylance copy, or copy all files of the table's folder: its paths are relative to it"
-_FRAGMENT: Final = "use the method of pylance's fragment, and commit what it returns with pylance"
 _OVERLAY: Final = "replace whole columns by `DataReplacement`, or commit overlays with pylance"
 _SCANS: Final = "this release reads no write-ahead log in memory; use pylance"
 _CLEANUP: Final = "`explain_cleanup_old_versions` gives totals; `all_files()` and `tracked_files()` list the files"
@@ -70,14 +68,11 @@ class NotOfferedProperty(property):
 class DatasetNotOffered:
     """Of `LanceDataset`."""
 
-    add_bases = NotOffered(_CHANGE)
     centroids = NotOffered(_INDEX)
     commit_existing_index_segments = NotOffered(_PARTS)
-    create_branch = NotOffered("let pylance make the branch; `checkout_version((branch, None))` opens it here")
     create_index = NotOffered(_INDEX)
     create_index_uncommitted = NotOffered(_INDEX)
     create_scalar_index = NotOffered(_INDEX)
-    deep_clone = NotOffered(_COPY)
     delta = NotOffered("filter by `_row_created_at_version` and `_row_last_updated_at_version`")
     describe_indices = NotOffered(_INDEX)
     drop_index = NotOffered(_INDEX)
@@ -88,26 +83,14 @@ class DatasetNotOffered:
     list_indices = NotOffered(_INDEX)
     mem_wal_index_details = NotOffered(_LOG)
     mem_wal_writer = NotOffered(_LOG)
-    merge = NotOffered("join tables with `pyarrow.Table.join` and overwrite, or " + _CHANGE)
     merge_existing_index_segments = NotOffered(_PARTS)
     merge_index_metadata = NotOffered(_PARTS)
     merge_insert = NotOffered(_REWRITE)
-    migrate_manifest_paths_v2 = NotOffered("both namings of manifests are read and written; to migrate, " + _CHANGE)
     new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
-    optimize = NotOfferedProperty("let pylance compact: `lance.dataset(uri).optimize.compact_files()`")
     prewarm_index = NotOffered(_INDEX)
     remap_row_addrs = NotOffered("address rows by stable row ids, which a compaction keeps (`enable_stable_row_ids`)")
-    shallow_clone = NotOffered(_COPY)
     sql = NotOffered("query the dataset with DuckDB (`duckdb.sql('select ... from ds')`), or filter by `scanner`")
     storage_options_accessor = NotOfferedProperty("`latest_storage_options` has the options")
-
-
-class FragmentNotOffered:
-    """Of `LanceFragment`."""
-
-    merge = NotOffered(_FRAGMENT)
-    merge_columns = NotOffered(_FRAGMENT)
-    update_columns = NotOffered(_FRAGMENT)
 
 
 class ScannerBuilderNotOffered:

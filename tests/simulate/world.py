@@ -110,14 +110,21 @@ class World:
                 store.head_sync(self.place.key(path))
             numbers(lance_io.dataset(URI, manifest.version, session=self.session()))
         if manifests:
-            tags = lance_io.dataset(URI, session=self.session()).tags.list()
-            assert {tag["version"] for tag in tags.values()} <= {manifest.version for manifest in manifests}
+            table = lance_io.dataset(URI, session=self.session())
+            assert {tag["version"] for tag in table.tags.list().values()} <= {one.version for one in manifests}
+            for name in table.branches.list():
+                if store.list_sync(self.place.key("tree", name, "_versions", "0")):  # unless it is being removed
+                    assert numbers(table.checkout_version((name, None))) == [*FIRST]
 
 
 def numbers(table: lance_io.LanceDataset) -> list[int]:
-    """The rows of a version, sorted."""
-    found: list[int] = sorted(table.to_table()["a"].to_pylist())
-    return found
+    """The rows of a version, sorted. Columns that `add_values` and `join` add are as they make them."""
+    rows = table.to_table()
+    found: list[int] = rows["a"].to_pylist()
+    for name, of_row in ADDED.items():
+        if name in rows.schema.names:
+            assert rows[name].to_pylist() == [of_row(number) for number in found]
+    return sorted(found)
 
 
 def referenced(manifest: Manifest) -> set[str]:
@@ -243,6 +250,33 @@ async def remove_tag(session: Session) -> None:
         await drive_async(delete_tag(table._state, "named"))
 
 
+async def branch(session: Session) -> None:
+    """A branch that leaves the first version."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "side" not in await table.branches():
+        await table.create_branch("side", 1)
+    side = await table.checkout_version(("side", None))
+    assert await side.count_rows() == len(FIRST)
+
+
+async def remove_branch(session: Session) -> None:
+    """No branch, and nothing of it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "side" in await table.branches():
+        await table.delete_branch("side")
+
+
+async def add_bases(session: Session) -> None:
+    """Two base paths."""
+    table = await AsyncDataset.open(URI, session=session)
+    await table.add_bases([lance_io.DatasetBasePath("/one", "one"), lance_io.DatasetBasePath("/two", "two")])
+
+
+async def truncate(session: Session) -> None:
+    """No rows."""
+    await (await AsyncDataset.open(URI, session=session)).truncate_table()
+
+
 async def clean(session: Session) -> None:
     """Only the newest version stays, and what a tag names."""
     table = await AsyncDataset.open(URI, session=session)
@@ -255,7 +289,28 @@ def commit_of(unknown: CommitUnknownError) -> Callable[[Session], Awaitable[Any]
     return lambda session: AsyncDataset.commit(URI, transaction, session=session)
 
 
-FIRST, SECOND = tuple(range(6)), tuple(range(10, 16))
+FIRST: tuple[int, ...] = tuple(range(6))
+SECOND: tuple[int, ...] = tuple(range(10, 16))
+ADDED: dict[str, Callable[[int], int | None]] = {
+    "computed": lambda number: number,
+    "joined": lambda number: number if number in SECOND else None,
+}
+
+
+async def add_values(session: Session) -> None:
+    """A column that a function computes; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "computed" not in table.schema.names:
+        await table.add_columns(lambda batch: pa.record_batch({"computed": batch["a"]}))
+
+
+async def join(session: Session) -> None:
+    """A column of another table; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "joined" not in table.schema.names:
+        await table.merge(pa.table({"a": SECOND, "joined": SECOND}), "a")
+
+
 CASES = (
     Case("create", create, (), FIRST),
     Case("append", append, (create,), FIRST + SECOND),
@@ -263,10 +318,17 @@ CASES = (
     Case("delete", delete, (create, append), (4, 5, *SECOND)),
     Case("delete again", delete, (create, append, lambda session: delete_one(session)), (4, 5, *SECOND)),
     Case("update", update, (create, append), (4, 5, *SECOND, *range(100, 104))),
+    Case("add values", add_values, (create, delete, append), (4, 5, *SECOND)),
+    Case("join", join, (create, append), FIRST + SECOND),
     Case("restore", restore, (create, append), FIRST),
     Case("tag", tag, (create,), FIRST, commits=False),
     Case("move tag", move_tag, (create, append, tag), FIRST + SECOND, commits=False),
     Case("remove tag", remove_tag, (create, tag), FIRST, commits=False),
+    Case("branch", branch, (create, append), FIRST + SECOND, commits=False),
+    Case("remove branch", remove_branch, (create, branch), FIRST, commits=False),
+    Case("cleanup beside a branch", clean, (create, branch, delete, overwrite), tuple(range(20, 26)), commits=False),
+    Case("add bases", add_bases, (create,), FIRST),
+    Case("truncate", truncate, (create, append), ()),
     Case("cleanup", clean, (create, append, delete, overwrite), tuple(range(20, 26)), commits=False),
     Case("cleanup beside a tag", clean, (create, append, tag, delete), (4, 5, *SECOND), commits=False),
 )

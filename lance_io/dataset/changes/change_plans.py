@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from lance_io.commit.loop import CommitRequest, commit
 from lance_io.commit.target import CommitTarget
+from lance_io.dataset.changes.convert import stored_base
 from lance_io.dataset.changes.delete_rows import deletion_of, matching_rows
+from lance_io.dataset.changes.lance_operation import DatasetBasePath
 from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.version.open_version import check_out
 from lance_io.dataset.version.versions import keep_manifest
-from lance_io.errors import BindError, CommitConflictError
-from lance_io.table.transaction.operations import Delete, Restore, UpdateConfig, UpdateMap
+from lance_io.errors import BindError, CommitConflictError, OperationError
+from lance_io.table.transaction.operations import Delete, Restore, UpdateBases, UpdateConfig, UpdateMap
 from lance_io.table.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -53,14 +55,16 @@ def change(
     *,
     affected: Mapping[int, U32Array] | None = None,
     alongside: Sequence[Plan[Any]] = (),
+    properties: Mapping[str, str] | None = None,
 ) -> Plan[DatasetState]:
     """Commit an operation that was made on the open version.
 
-    affected   offsets of the rows that it deletes, by fragment
-    alongside  uploads of the files that it names
+    affected    offsets of the rows that it deletes, by fragment
+    alongside   uploads of the files that it names
+    properties  of the transaction
     Raises as `commit` does.
     """
-    transaction = Transaction(state.manifest.version, operation)
+    transaction = Transaction(state.manifest.version, operation, properties=properties or {})
     request = CommitRequest(transaction, base=state.manifest, affected=affected, alongside=alongside)
     after = move_to(state, (yield from commit(commit_target(state), request)))
     yield from after_commit(after)
@@ -125,6 +129,20 @@ def restore(state: DatasetState) -> Plan[DatasetState]:
     """Make the open version the newest one again, whatever has been committed since."""
     newest = yield from check_out(state, None)
     return (yield from change(newest, Restore(state.manifest.version)))
+
+
+def add_bases(state: DatasetState, bases: Iterable[Any], properties: Mapping[str, str] | None) -> Plan[DatasetState]:
+    """Declare base paths.
+
+    Raises `TypeError` for what is no `DatasetBasePath`, `OperationError` for a name, path or id that is declared.
+    """
+    found = [*bases]
+    for one in found:
+        if not isinstance(one, DatasetBasePath):
+            raise TypeError(f"new_bases: expected DatasetBasePaths, found {one!r}")
+        if not one.path:
+            raise OperationError(f"new_bases: {one} has no path")
+    return (yield from change(state, UpdateBases(tuple(map(stored_base, found))), properties=properties))
 
 
 # -- configuration and metadata ----------------------------------------------------------------------------------------

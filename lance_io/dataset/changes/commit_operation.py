@@ -44,6 +44,7 @@ KEYWORDS: Final = frozenset(
         *("base_uri", "operation", "read_version", "commit_lock", "storage_options", "enable_v2_manifest_paths"),
         *("detached", "max_retries", "commit_message", "enable_stable_row_ids", "namespace_client", "table_id"),
         *("namespace_client_managed_versioning", "base_store_params", "commit_timeout", "session", "filesystem"),
+        "skip_auto_cleanup",
     )
 )
 
@@ -77,6 +78,7 @@ def _commit(given: Mapping[str, Any]) -> tuple[Plan[DatasetState], bool]:
         given.get("storage_options"),
         given.get("session"),
         given.get("commit_lock"),
+        given.get("base_store_params"),
     )
     timeout = given.get("commit_timeout", COMMIT_TIMEOUT)
     plan = commit_operation(
@@ -88,6 +90,7 @@ def _commit(given: Mapping[str, Any]) -> tuple[Plan[DatasetState], bool]:
         stable_row_ids=bool(given.get("enable_stable_row_ids")),
         timeout_seconds=None if timeout is None else timeout.total_seconds(),
         is_repeated=is_repeated,
+        skip_auto_cleanup=bool(given.get("skip_auto_cleanup")),
     )
     return plan, target.answers_sync
 
@@ -132,10 +135,12 @@ def commit_operation(
     stable_row_ids: bool,
     timeout_seconds: float | None,
     is_repeated: bool = True,
+    skip_auto_cleanup: bool = False,
 ) -> Plan[DatasetState]:
     """Commit a transaction to the table; an overwrite creates one where there is none.
 
-    is_repeated  whether it may have been committed before: it is not committed again then
+    is_repeated        whether it may have been committed before: it is not committed again then
+    skip_auto_cleanup  whether no cleanup follows
 
     Raises as `commit` and `create_table` do.
     """
@@ -163,7 +168,7 @@ def commit_operation(
         is_repeated=is_repeated,
     )
     state = target.state((yield from commit(where, request)))
-    if not detached:
+    if not detached and not skip_auto_cleanup:
         yield from after_commit(state)
     return state
 

@@ -215,8 +215,9 @@ def _each(stored: Callable[[Any], Any], public: Callable[[Any], Any]) -> _Pair:
     return (lambda values: _all(stored, values), lambda values: list(_all(public, values)))
 
 
-def _to_stored_base(base: DatasetBasePath) -> BasePath:
-    return BasePath(base.id or 0, base.path, base.is_dataset_root, base.name)
+def stored_base(base: DatasetBasePath, base_id: int | None = None) -> BasePath:
+    """The table's form of a base path; without an id of its own it gets `base_id`, or 0, which a commit replaces."""
+    return BasePath(base.id or base_id or 0, base.path, base.is_dataset_root, base.name)
 
 
 def _public_base(base: BasePath) -> DatasetBasePath:
@@ -244,7 +245,7 @@ _FIELDS: Final[dict[str, _Pair]] = {
     "schema": (_schema, LanceSchema),
     "new_schema": (_schema, LanceSchema),
     "initial_bases": (
-        lambda bases: _all(_to_stored_base, bases),
+        lambda bases: _all(stored_base, bases),
         lambda bases: list(_all(_public_base, bases)) or None,
     ),
     "groups": _each(partial(_to_stored_part, ops.RewriteGroup), partial(_public, LanceOperation.RewriteGroup)),

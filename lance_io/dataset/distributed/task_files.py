@@ -119,7 +119,7 @@ class TaskFiles(NewFiles):
     def keys(self) -> tuple[str, ...]:
         """Paths of all that was written, relative to the table's folder."""
         depth = len(self.location.key("x")) - 1
-        return tuple(key[depth:] for key in self._keys)
+        return tuple(key[depth:] for keys in self._written.values() for key in keys)  # all below that folder
 
     @property
     def num_bytes(self) -> int:

@@ -41,6 +41,18 @@ def branch_location(root: Location, branch: str | None) -> Location:
     return root.below(BRANCH_TREES, *check_branch_name(branch).split("/"))
 
 
+def table_root(location: Location, branch: str | None) -> Location:
+    """The table's folder, of the folder that holds a version: the same, or above it where that is a branch's."""
+    if branch is None:
+        return location
+    steps = (BRANCH_TREES, *branch.split("/"))
+    if not f"/{location.path}".endswith("/" + "/".join(steps)):
+        return location
+    path = location.path.removesuffix("/".join(steps))
+    path = path if path == "/" else path.removesuffix("/")
+    return replace(location, path=path, uri=location.uri.rsplit("/", len(steps))[0])
+
+
 @dataclass(frozen=True, slots=True)
 class StoredObject:
     """An object of a table: its store, and its key there."""
@@ -96,31 +108,11 @@ class Places:
         """The folder of a base path: a URI, or an absolute path in the table's own store."""
         found = self._bases.get(base.id)
         if found is None:
-            found = self._bases[base.id] = self._locate(base)
-        return found
-
-    def _locate(self, base: BasePath) -> Location:
-        if not base.path:
-            raise FormatError(f"base path {base.id} is empty", path=self.location.uri)
-        if isinstance(self.location.store, HasOwnPaths) and "://" not in base.path:
-            return replace(self.location, path=self.location.store.key_of(base.path))
-        if "://" not in base.path and self.location.store.scheme != "file":
-            return replace(self.location, path=base.path.strip("/"))
-        if base.path not in self.base_options and is_opened_by_fsspec(base.path):
-            scheme, _, rest = base.path.partition("://")
-            shown = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"  # without a user's password, or a token
-            raise UnsupportedError(
-                f"base path {base.id} is in a store that fsspec would open ({shown}): give "
-                "base_store_params for it, as it must not be told what the table's own store is opened with",
-                path=self.location.uri,
+            options = self.base_options.get(base.path, self.storage_options)
+            found = self._bases[base.id] = locate_base(
+                base, self.location, self.session, options, is_told=base.path in self.base_options
             )
-        options = self.base_options.get(base.path, self.storage_options)
-        try:
-            found = self.session.locate(base.path, options)
-        except UsageError as error:
-            raise FormatError(f"base path {base.id}: {error.message}", path=self.location.uri) from error
-        is_own = found.store.identity == self.location.store.identity
-        return replace(found, store=self.location.store) if is_own else found
+        return found
 
     def store(self) -> ObjectReads:
         """What reads the objects at these keys: the table's store, or with it those of the base paths."""
@@ -131,6 +123,42 @@ class Places:
                 others[store.identity] = store
         others.pop(self.location.store.identity, None)
         return MountedStore(self.location.store, others.values()) if others else self.location.store
+
+
+def locate_base(
+    base: BasePath,
+    table: Location,
+    session: Session,
+    storage_options: Mapping[str, str] | None,
+    *,
+    is_told: bool,
+) -> Location:
+    """The folder of a base path: a URI, or an absolute path in the table's own store.
+
+    table            the folder of the table, or branch
+    storage_options  for the base path's store
+    is_told          whether they were given for it
+    """
+    if not base.path:
+        raise FormatError(f"base path {base.id} is empty", path=table.uri)
+    if isinstance(table.store, HasOwnPaths) and "://" not in base.path:
+        return replace(table, path=table.store.key_of(base.path))
+    if "://" not in base.path and table.store.scheme != "file":
+        return replace(table, path=base.path.strip("/"))
+    if not is_told and is_opened_by_fsspec(base.path):
+        scheme, _, rest = base.path.partition("://")
+        shown = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"  # without a user's password, or a token
+        raise UnsupportedError(
+            f"base path {base.id} is in a store that fsspec would open ({shown}): give "
+            "base_store_params for it, as it must not be told what the table's own store is opened with",
+            path=table.uri,
+        )
+    try:
+        found = session.locate(base.path, storage_options)
+    except UsageError as error:
+        raise FormatError(f"base path {base.id}: {error.message}", path=table.uri) from error
+    is_own = found.store.identity == table.store.identity
+    return replace(found, store=table.store) if is_own else found
 
 
 class Sources:

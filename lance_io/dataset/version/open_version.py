@@ -15,7 +15,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.dataset.lazy_module import later
-from lance_io.dataset.version.object_keys import branch_location
+from lance_io.dataset.version.object_keys import branch_location, table_root
 from lance_io.dataset.version.row_counts import with_row_counts
 from lance_io.dataset.version.session import Session, check_size
 from lance_io.dataset.version.state import DatasetState
@@ -137,6 +137,8 @@ def open_steps(options: OpenOptions) -> Plan[DatasetState]:
         location, manifest = root, (yield from manifest_of(root, latest_before(times, options.asof), options.session))
     else:
         location, manifest = yield from _resolve(root, root, options.version, options.session)
+    if location is root:
+        root = table_root(root, manifest.branch)
     state = DatasetState(
         location=location,
         root=root,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from lance_io.dataset.changes import change_branches
 from lance_io.dataset.changes.change_tags import create_tag, delete_tag, replace_tag_metadata, update_tag
 from lance_io.dataset.run_plan import SyncFace
 from lance_io.dataset.version.open_version import tag_of
@@ -87,7 +87,7 @@ class Tags(SyncFace):
 
 
 class Branches(SyncFace):
-    """The branches of a table; changing them comes with writing."""
+    """The branches of a table; `LanceDataset.create_branch` makes them."""
 
     def list(self) -> dict[str, Branch]:
         """All branches but the main one, by name."""
@@ -96,6 +96,17 @@ class Branches(SyncFace):
     def list_ordered(self, order: str | None = None) -> list_[tuple[str, Branch]]:
         """All branches by the version they left at, newest first ("desc", the default) or oldest first ("asc")."""
         return _order(self.list(), order, "parent_version")
+
+    def delete(self, branch: str) -> None:
+        """Remove a branch with all of its versions and files.
+
+        Raises `ValueError` when there is none, `OSError` while another branch that left it, or a tag, needs it.
+        """
+        self._run(change_branches.delete_branch(self._state, branch))
+
+    def replace_metadata(self, branch: str, metadata: dict[str, str]) -> None:
+        """Give a branch other metadata. Raises `ValueError` when there is no such branch."""
+        self._run(change_branches.replace_branch_metadata(self._state, branch, metadata))
 
 
 def _order(entries: Mapping[str, T], order: str | None, key: str) -> list_[tuple[str, T]]:
@@ -152,18 +163,9 @@ def _branch(data: Any, name: str) -> Branch:
     branch = decode_branch(data, name)
     return Branch(
         parent_branch=branch.parent_branch,
-        branch_identifier=_identifier(data),
+        branch_identifier=[*branch.identifier],
         parent_version=branch.parent_version,
         create_at=branch.created_at,
         manifest_size=branch.manifest_size,
         metadata=dict(branch.metadata),
     )
-
-
-def _identifier(data: Any) -> list_[tuple[int, str]]:
-    """The forks that lead to a branch, from its file, which has been parsed before."""
-    identifier = json.loads(bytes(data)).get("identifier")
-    mapping = identifier.get("version_mapping") if isinstance(identifier, dict) else None
-    if not isinstance(mapping, list_) or not all(isinstance(one, list_) and len(one) == 2 for one in mapping):
-        return []
-    return [(int(version), str(fork)) for version, fork in mapping]

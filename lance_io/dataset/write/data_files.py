@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 from lance_io.dataset.write.input_data import Rows
-from lance_io.errors import CommitUnknownError, LanceError, SchemaError, UsageError
+from lance_io.errors import CommitUnknownError, LanceError, SchemaError, UnsupportedError, UsageError
 from lance_io.file.write.file_bytes import PAGE_BYTES
 from lance_io.file.write.uploads import key_beside
 from lance_io.file.write.writers import FileWriting
@@ -28,13 +29,14 @@ from lance_io.table.manifest.fragment import DataFile, Fragment
 from lance_io.table.manifest.paths import DATA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
     from lance_io.dataset.write.input_data import AsyncRows
     from lance_io.dataset.write.write_progress import FragmentWriteProgress
     from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
+    from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.file_bytes import FileWriter, WrittenFile
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -99,6 +101,23 @@ class FileLimits:
         return {"page_bytes": page_bytes, "cache_bytes": self.cache_bytes, "blob_references": self.blob_references}
 
 
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """Where data files go.
+
+    folder   that they lie in directly
+    base_id  base path that it is, None for the table's own folder
+    """
+
+    folder: Location
+    base_id: int | None = None
+
+    @classmethod
+    def of_table(cls, location: Location) -> FilePlace:
+        """The own folder of a table or branch."""
+        return cls(location.below(DATA))
+
+
 class NewFiles:
     """The data files of one write, and what becomes of them.
 
@@ -108,6 +127,8 @@ class NewFiles:
     location    the folder of the table (or branch)
     schema      of the files, in the order of the batches' columns; its metadata say whether the table manages blobs
     new_name    makes the name of a file
+    places      where they go, one after the other in turn; None for the table's own folder
+    payloads    reads blobs that batches name in other files
     fragments   what was written, of id 0; none for no rows
     """
 
@@ -121,8 +142,13 @@ class NewFiles:
         progress: FragmentWriteProgress | None = None,
         durability: Durability | None = None,
         new_name: Callable[[], str] = data_file_name,
+        places: Sequence[FilePlace] | None = None,
+        payloads: PayloadReader | None = None,
     ) -> None:
         self.location = location
+        self._places = places or (FilePlace.of_table(location),)
+        self._turn = cycle(self._places)
+        self._place = self._places[0]
         self.fragments: list[Fragment] = []
         self._new_name = new_name
         self._schema = schema
@@ -130,11 +156,18 @@ class NewFiles:
         self._limits = limits.of_version(version)
         self._progress = progress
         self._blob_table = location if manages_blobs(schema.metadata) else None
-        self._options = {"durability": durability, "blob_table": self._blob_table, **limits.options}
+        if self._blob_table is not None and any(place.base_id is not None for place in self._places):
+            raise UnsupportedError("a table that manages its blobs takes rows into its own folder only")
+        self._options = {
+            "durability": durability,
+            "blob_table": self._blob_table,
+            "payloads": payloads,
+            **limits.options,
+        }
         self._batches = _batches(limits) if version == V0_1 else None
         self._file: FileWriting | None = None
         self._name = ""
-        self._keys: list[str] = []
+        self._written: dict[int | None, list[str]] = {}  # keys by base path
         self._is_published = False
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -187,6 +220,10 @@ class NewFiles:
         if self._file is not None:
             yield from self._close()
 
+    def keep(self) -> None:
+        """Do not remove what is written so far, should the write fail."""
+        self._written.clear()
+
     def publish(self) -> Plan[None]:
         """Make the last file visible."""
         if self._file is not None:
@@ -218,11 +255,10 @@ class NewFiles:
         return self._writer.num_rows >= self._limits.rows or num_bytes >= self._limits.num_bytes
 
     def _open(self) -> FileWriting:
-        self._name = self._new_name()
-        key = self.location.key(DATA, self._name)
-        self._file = FileWriting(
-            self.location.store, key, self._schema, self._version, batches=self._batches, **self._options
-        )
+        self._name, self._place = self._new_name(), next(self._turn)
+        folder = self._place.folder
+        key = folder.key(self._name)
+        self._file = FileWriting(folder.store, key, self._schema, self._version, batches=self._batches, **self._options)
         if self._progress is not None:
             self._progress.begin(FragmentMetadata(0, [], 0))
         return self._file
@@ -231,8 +267,8 @@ class NewFiles:
         assert self._file is not None
         written = yield from self._file.finish()
         beside = [key_beside(written.path, name, self._blob_table) for name in written.sidecars]
-        self._keys += [written.path, *beside]
-        self.fragments.append(new_fragment(self._name, written))
+        self._written.setdefault(self._place.base_id, []).extend([written.path, *beside])
+        self.fragments.append(new_fragment(self._name, written, self._place.base_id))
         if self._progress is not None:
             self._progress.complete(fragment_metadata(self.fragments[-1]))
 
@@ -259,8 +295,9 @@ class NewFiles:
         try:
             if self._file is not None:
                 yield from self._file.abort()
-            if self._keys:
-                yield Remove(self.location.store, self._keys)
+            stores = {place.base_id: place.folder.store for place in self._places}
+            for base_id, keys in self._written.items():
+                yield Remove(stores[base_id], keys)
         except LanceError as error:
             cause.add_note(f"also: what was written could not be removed: {error}")
 
@@ -271,15 +308,15 @@ def _batches(limits: FileLimits) -> BatchOptions:
     return BatchOptions(limits.group_rows, limits.allow_null_loss)
 
 
-def new_fragment(name: str, written: WrittenFile) -> Fragment:
-    """The fragment of one new data file; a commit numbers it."""
+def new_fragment(name: str, written: WrittenFile, base_id: int | None = None) -> Fragment:
+    """The fragment of one new data file; a commit numbers it. base_id: base path that the file lies below."""
     file = DataFile(
         path=name,
         fields=written.field_ids,
         column_indices=written.column_indices,
         version=written.version,
         size_bytes=written.size_bytes,
-        base_id=None,
+        base_id=base_id,
     )
     return Fragment(
         id=0,

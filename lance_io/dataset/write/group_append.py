@@ -438,7 +438,8 @@ def _append(appends: Sequence[GroupAppend], queue: _Queue) -> Plan[Sequence[Grou
             assert version.base is not None
             queue.made = _Made.of(committed, version.base, queue.made)
         states = [append.target.state(committed) for append in version.written]
-        yield from after_commit(states[0])
+        if not all(append.options.skip_auto_cleanup for append in version.written):
+            yield from after_commit(states[0])
         for append, state in zip(version.written, states, strict=True):
             append.done.set_result(state)
     return version.absent

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lance_io.dataset.changes.lance_operation import LANCE_COMMIT_MESSAGE_KEY
 from lance_io.dataset.properties import DatasetProperties
 from lance_io.dataset.version.session import Session
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE, FileLimits
+from lance_io.dataset.write.target_bases import TargetBases
 from lance_io.dataset.write.write_rows import WriteOptions, WriteTarget
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.writers import version_for_tables
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 # keywords of pylance that name what this release does not have, with the values that ask for nothing
 _NOT_HERE: Final[dict[str, tuple[Any, ...]]] = {
-    "initial_bases": (None,),
-    "target_bases": (None,),
-    "target_all_bases": (None, False),
-    "base_store_params": (None,),
     "external_blob_mode": ("reference",),
     "blob_pack_file_size_threshold": (None,),
     "namespace_client": (None,),
@@ -46,7 +43,7 @@ TABLE_KEYWORDS: Final = frozenset(
         *("commit_message", "transaction_properties", "initial_bases", "target_bases", "target_all_bases"),
         *("base_store_params", "external_blob_mode", "allow_external_blob_outside_bases", "allow_null_loss"),
         *("blob_pack_file_size_threshold", "namespace_client", "table_id", "session", "durability", "filesystem"),
-        "group_commit",
+        *("group_commit", "skip_auto_cleanup"),
     )
 )
 CLEANUP_INTERVAL: Final = 20  # versions
@@ -90,7 +87,10 @@ class Write:
             given.get("storage_options"),
             given.get("session"),
             given.get("commit_lock"),
+            given.get("base_store_params"),
         )
+        bases = TargetBases.of(*(given.get(f"{name}_bases") for name in ("initial", "target", "target_all")))
+        target = replace(target, writes_bases=bases.are_asked_for)
         limits = FileLimits(
             rows=_get_given(given, "max_rows_per_file", ROWS_PER_FILE),
             num_bytes=_get_given(given, "max_bytes_per_file", BYTES_PER_FILE),
@@ -111,6 +111,8 @@ class Write:
             properties=_properties(given.get("transaction_properties"), given.get("commit_message")),
             durability=given.get("durability"),
             group_commit=bool(given.get("group_commit")),
+            bases=bases,
+            skip_auto_cleanup=bool(given.get("skip_auto_cleanup")),
         )
         return cls(target, options)
 
@@ -159,6 +161,7 @@ def write_target(
     storage_options: Mapping[str, str] | None,
     session: Session | None = None,
     commit_lock: Any = None,
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
 ) -> WriteTarget:
     """Where to write: a place, or an open version. Raises `ValueError` for no place."""
     if uri is None:
@@ -174,6 +177,7 @@ def write_target(
             given_uri=state.given_uri,
             storage_options=state.storage_options,
             manifest=state.manifest,
+            base_store_params=base_store_params or state.base_store_params,
         )
     is_own = session is None
     if session is None:
@@ -182,4 +186,5 @@ def write_target(
     if is_own:
         session.linger()
     handler = session.handler(location, commit_lock)
-    return WriteTarget(location, location, session, handler, str(uri), storage_options)
+    target = WriteTarget(location, location, session, handler, str(uri), storage_options)
+    return target if base_store_params is None else replace(target, base_store_params=base_store_params)

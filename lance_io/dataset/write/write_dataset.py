@@ -56,6 +56,7 @@ def write_dataset(
     durability: Durability | None = None,
     filesystem: Any = None,
     group_commit: bool = False,
+    skip_auto_cleanup: bool = False,
 ) -> LanceDataset:
     """Write rows to a table; gives the version that holds them.
 
@@ -72,7 +73,13 @@ def write_dataset(
     enable_v2_manifest_paths  False names the manifests of a new table in the old way
     enable_stable_row_ids     of a new table
     auto_cleanup_options  {"interval": n, "older_than_seconds": s}: clean up at every n-th version
+    skip_auto_cleanup     no cleanup follows this write, whatever the table's configuration says
     commit_message, transaction_properties  stored with the transaction
+    initial_bases         `DatasetBasePath`s that a new table declares: folders that its files may lie below, also in
+                          other stores
+    target_bases          names or paths of base paths that data files go to, in turn; None for the table's own folder
+    target_all_bases      to the table's own folder and all base paths in turn
+    base_store_params     storage options of base paths, by their path, instead of `storage_options`
     allow_external_blob_outside_bases  store blobs that are URIs as they are; otherwise they are refused
     durability            of files on the local disk. "full" (the default) flushes everything that the new version
                           needs before it is visible, and its name before this returns: no loss of power takes it back

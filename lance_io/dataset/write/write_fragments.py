@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Schema
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Durability
-    from lance_io.table.manifest.manifest import Manifest
+    from lance_io.table.manifest.manifest import BasePath, Manifest
 
 
 def write_fragments(
@@ -154,11 +154,14 @@ class NewFragments:
     schema: Schema
     mode: str
     read_version: int
+    initial_bases: tuple[BasePath, ...] = ()
 
     @property
     def transaction(self) -> Transaction:
         """What would commit them."""
-        operation = Append(self.fragments) if self.mode == "append" else Overwrite(self.fragments, self.schema)
+        operation: Append | Overwrite = Append(self.fragments)
+        if self.mode != "append":
+            operation = Overwrite(self.fragments, self.schema, initial_bases=self.initial_bases)
         return to_public(StoredTransaction(self.read_version, operation))
 
 
@@ -185,10 +188,11 @@ def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: Wr
         schema = fit_schema(given, base.schema, version)
     else:
         schema = of_version(given, version)
-    files = new_files(target, schema, version, options)
+    files = new_files(target, schema, version, options, base)
     yield RollBackOnError(_write(files, rows), files.roll_back)
     mode = "append" if appends else "overwrite"
-    return NewFragments(tuple(files.fragments), files.schema, mode, 0 if base is None else base.version)
+    read_version = 0 if base is None else base.version
+    return NewFragments(tuple(files.fragments), files.schema, mode, read_version, options.bases.initial)
 
 
 def _write(files: NewFiles, rows: Rows | AsyncRows) -> Plan[None]:

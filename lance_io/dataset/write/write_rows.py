@@ -21,6 +21,7 @@ from lance_io.commit.commit_queue import TURNS
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
 from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.version.object_keys import table_root
 from lance_io.dataset.version.row_counts import with_row_counts
 from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.versions import keep_manifest, manifest_in
@@ -33,7 +34,8 @@ from lance_io.dataset.write.schema_fit import (
     of_version,
     schema_of,
 )
-from lance_io.errors import AlreadyExists, NotFound, UsageError
+from lance_io.dataset.write.target_bases import TargetBases
+from lance_io.errors import AlreadyExists, NotFound, OperationError, UsageError
 from lance_io.plans.plan import RollBackOnError, beside
 from lance_io.store.api import offers_sync_writes
 from lance_io.table.transaction.apply import Creation
@@ -70,6 +72,8 @@ class WriteTarget:
     root      folder of the table
     handler   what makes versions visible
     manifest  the version that the caller holds; None when it only knows the place
+    base_store_params  storage options of base paths, by their URI
+    writes_bases  whether files may go below base paths, whose stores nobody knows yet
     """
 
     location: Location
@@ -79,11 +83,13 @@ class WriteTarget:
     given_uri: str
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     manifest: Manifest | None = None
+    base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
+    writes_bases: bool = False
 
     @property
     def answers_sync(self) -> bool:
         """Whether writes and commits there can run in the caller's thread."""
-        return self.handler.answers_sync and offers_sync_writes(self.location.store)
+        return not self.writes_bases and self.handler.answers_sync and offers_sync_writes(self.location.store)
 
     def commit_target(self, scheme: NamingScheme = "V2", durability: Durability | None = None) -> CommitTarget:
         """The same for the commit loop."""
@@ -103,11 +109,12 @@ class WriteTarget:
         """A version of the table, open."""
         return DatasetState(
             location=self.location,
-            root=self.root,
+            root=table_root(self.location, manifest.branch) if self.location is self.root else self.root,
             manifest=manifest,
             session=self.session,
             given_uri=self.given_uri,
             storage_options=self.storage_options,
+            base_store_params=self.base_store_params,
         )
 
 
@@ -121,6 +128,8 @@ class WriteOptions:
     config          entries for the table's config, where a table is created or overwritten
     properties      of the transaction
     group_commit    whether an append may share its version with others, see `group_append.py`
+    bases           base paths that a new table declares, and where the files go
+    skip_auto_cleanup  whether no cleanup follows, whatever the table's config says
     """
 
     mode: str = "create"
@@ -133,8 +142,17 @@ class WriteOptions:
     properties: Mapping[str, str] = field(default_factory=dict)
     durability: Durability | None = None
     group_commit: bool = False
+    bases: TargetBases = field(default_factory=TargetBases)
+    skip_auto_cleanup: bool = False
 
     def __post_init__(self) -> None:
+        if self.bases.initial and self.mode != "create":
+            raise OperationError(
+                f"Cannot register new bases in {self.mode.capitalize()} mode. Only CREATE mode can register new "
+                "bases; LanceDataset.add_bases adds them to a table"
+            )
+        if self.group_commit and self.bases.are_asked_for:
+            raise UsageError("group_commit=True writes into the table's own folder: take target_bases without it")
         if self.group_commit and self.mode != "append":
             raise UsageError(f"group_commit=True is for appends: expected mode='append', found {self.mode!r}")
         if self.mode not in MODES:
@@ -162,16 +180,31 @@ def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOption
         return (yield from _create(target, rows, given, options))
     listing = Listing([newest], newest.version, taken_at)
     base = None
-    if options.mode == "append" or options.version is None:
+    if options.mode == "append" or options.version is None or options.bases.are_asked_for:
         base = yield from target.manifest_in(newest)
     return (yield from _add(target, base, listing, rows, given, options))
 
 
-def new_files(target: WriteTarget, schema: Schema, version: FileVersion, options: WriteOptions) -> NewFiles:
-    """The files of a write. Raises `SchemaError` for a schema that they cannot hold."""
+def new_files(
+    target: WriteTarget, schema: Schema, version: FileVersion, options: WriteOptions, base: Manifest | None = None
+) -> NewFiles:
+    """The files of a write.
+
+    base  the version that it builds on, for its base paths; None for a new table
+
+    Raises `SchemaError` for a schema that they cannot hold, `OperationError` for a base path that is not declared.
+    """
     check_version(schema, version)
-    limits, durability = options.limits, options.durability
-    return NewFiles(target.location, schema, version, limits, progress=options.progress, durability=durability)
+    declared = {one.id: one for one in options.bases.initial} if base is None else base.base_paths
+    return NewFiles(
+        target.location,
+        schema,
+        version,
+        options.limits,
+        progress=options.progress,
+        durability=options.durability,
+        places=options.bases.places(target, declared),
+    )
 
 
 def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options: WriteOptions) -> Plan[DatasetState]:
@@ -186,7 +219,7 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
 
     def write(listed: Plan[float]) -> Plan[CommittedVersion]:
         yield from files.write(rows)
-        operation = Overwrite(tuple(files.fragments), files.schema, dict(options.config))
+        operation = Overwrite(tuple(files.fragments), files.schema, dict(options.config), options.bases.initial)
         request = CommitRequest(
             Transaction(0, operation, properties=options.properties),
             listing=Listing([], 0, where.clock.monotonic()),  # nothing, as `still_empty` makes sure in the same round
@@ -232,7 +265,7 @@ def _add(
         schema = fit_schema(given, base.schema, version)
     else:
         schema = of_version(given, version)
-    files = new_files(target, schema, version, options)
+    files = new_files(target, schema, version, options, base)
 
     def write() -> Plan[CommittedVersion]:
         yield from files.write(rows)
@@ -251,5 +284,6 @@ def _add(
 
     committed: CommittedVersion = yield RollBackOnError(write(), files.roll_back)
     state = target.state(committed)
-    yield from after_commit(state)
+    if not options.skip_auto_cleanup:
+        yield from after_commit(state)
     return state

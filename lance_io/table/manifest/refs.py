@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAIN: Final = "main"
 _SUFFIX: Final = ".json"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+_SEGMENT = re.compile(r"[\w.-]+")  # of branches, whose names may have letters of any script
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Branch:
     parent_version  the version that it left at; its own first version has the same number
     created_at      seconds since the epoch
     manifest_size   bytes of its first manifest file
+    identifier      the forks that lead to it from the main branch: version that was left, and a random name each
     """
 
     parent_branch: str | None
@@ -59,6 +61,12 @@ class Branch:
     created_at: int
     manifest_size: int
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    identifier: tuple[tuple[int, str], ...] = ()
+
+    def descends_from(self, name: str, other: Branch) -> bool:
+        """Whether it left another branch of this name, or one that left that, and so on."""
+        ancestors = other.identifier
+        return self.parent_branch == name or (bool(ancestors) and self.identifier[: len(ancestors)] == ancestors)
 
 
 class InvalidRefName(UsageError, OSError):
@@ -77,8 +85,12 @@ def check_tag_name(name: str) -> str:
 
 def check_branch_name(name: str) -> str:
     """`name` itself, if a branch may be called so: names like tags, joined by `/`; else `UsageError`."""
+    if not isinstance(name, str):
+        raise TypeError(f"expected the name of a branch, found {name!r}")
+    if name == MAIN:
+        raise InvalidRefName(f"Ref is invalid: {MAIN!r} is reserved for the default branch; use another name")
     segments = name.split("/")
-    if name == MAIN or name.endswith(".lock") or ".." in name or not all(_NAME.fullmatch(each) for each in segments):
+    if name.endswith(".lock") or ".." in name or "." in segments or not all(map(_SEGMENT.fullmatch, segments)):
         raise InvalidRefName(
             f"Ref is invalid: branch {name!r}: expected names of letters, digits, '.', '-', '_' joined by '/'"
         )
@@ -147,7 +159,21 @@ def decode_branch(data: Buffer, name: str) -> Branch:
         created_at=values.number("createAt"),
         manifest_size=values.number("manifestSize"),
         metadata=values.metadata(),
+        identifier=values.forks(),
     )
+
+
+def encode_branch(branch: Branch) -> bytes:
+    """The file of a branch."""
+    members = {
+        "parentBranch": branch.parent_branch,
+        "identifier": {"version_mapping": [[version, fork] for version, fork in branch.identifier]},
+        "parentVersion": branch.parent_version,
+        "createAt": branch.created_at,
+        "manifestSize": branch.manifest_size,
+        "metadata": dict(branch.metadata),
+    }
+    return json.dumps(members, indent=2, ensure_ascii=False).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +200,14 @@ class _Values:
         if value is not None and not isinstance(value, dict):
             raise FormatError(f"{self.what}: expected an object as 'metadata', found {str(value)[:100]!r}")
         return value or {}
+
+    def forks(self) -> tuple[tuple[int, str], ...]:
+        """Those of a branch; none where an earlier release did not record them."""
+        identifier = self.members.get("identifier")
+        mapping = identifier.get("version_mapping") if isinstance(identifier, dict) else None
+        if not isinstance(mapping, list) or not all(isinstance(one, list) and len(one) == 2 for one in mapping):
+            return ()
+        return tuple((int(version), str(fork)) for version, fork in mapping if isinstance(version, int))
 
 
 def _object(data: Buffer, what: str) -> _Values:

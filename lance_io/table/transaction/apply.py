@@ -16,6 +16,7 @@ from lance_io.table.manifest.fragment import FRAGMENT_ID_MAX
 from lance_io.table.manifest.roaring import decode_roaring
 from lance_io.table.transaction import index_coverage as coverage
 from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.base_ids import refer_to_base, refer_to_own
 from lance_io.table.transaction.draft import TOMBSTONE, Creation, Draft, NextVersion
 from lance_io.table.transaction.field_ids import above_mark, check_columns, check_merge, check_project, settle_keys
 from lance_io.table.transaction.lineage import stamp_all, stamp_moved, stamp_updated
@@ -58,7 +59,8 @@ def build_manifest(
 ) -> NextVersion:
     """The version that a transaction makes of `current`, which has been checked for conflicts.
 
-    current       the version to build on, with its index section; None creates the table
+    current       the version to build on, with its index section; None creates the table. For a `Clone` the version
+                  of the other table or branch that is cloned
     timestamp_ns  time of the commit, ns since the epoch
     version       number of the new version, by default the next one
     creation      used when a table is created; its data version also when one is overwritten
@@ -286,6 +288,25 @@ def _update_bases(draft: Draft, operation: ops.UpdateBases) -> None:
     _add_bases(draft.message, operation.new_bases)
 
 
+def _clone(draft: Draft, operation: ops.Clone) -> None:
+    """The draft is a copy of the version that is cloned: its files stay where they are, or have been copied."""
+    message = draft.message
+    draft.extends = False
+    if operation.is_shallow:
+        base_id = 1 + max((one.id for one in message.base_paths), default=-1)
+        draft.indices = refer_to_base(message, draft.indices, base_id)
+        base = message.base_paths.add(id=base_id, is_dataset_root=True, path=operation.ref_path)
+        if operation.ref_name is not None:
+            base.name = operation.ref_name
+    else:
+        assert draft.current is not None
+        holds_blobs = any(field.is_blob_v2 for field in draft.current.schema.walk())  # which may name base paths
+        draft.indices = refer_to_own(message, draft.indices, keeps_bases=holds_blobs)
+    message.ClearField("branch")
+    if operation.branch_name is not None:
+        message.branch = operation.branch_name
+
+
 def _add_bases(message: table_pb2.Manifest, bases: Iterable[Any]) -> None:
     for base in bases:
         taken = {(one.name, one.path) for one in message.base_paths}
@@ -311,4 +332,5 @@ _APPLY: Final[dict[type, Callable[[Draft, Any], None]]] = {
     ops.UpdateConfig: _update_config,
     ops.DataReplacement: _replace_data,
     ops.UpdateBases: _update_bases,
+    ops.Clone: _clone,
 }

@@ -3,6 +3,7 @@
 lance.auto_cleanup.interval         every so many versions
 lance.auto_cleanup.older_than       versions older than this, such as `14days` or `1h 30m`
 lance.auto_cleanup.retain_versions  all but the last so many
+lance.auto_cleanup.delete_rate_limit  at most so many files a second
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 INTERVAL_KEY: Final = "lance.auto_cleanup.interval"
 OLDER_THAN_KEY: Final = "lance.auto_cleanup.older_than"
 RETAIN_KEY: Final = "lance.auto_cleanup.retain_versions"
+RATE_KEY: Final = "lance.auto_cleanup.delete_rate_limit"
 
 _PART: Final = re.compile(r"\s*(\d+)\s*([A-Za-zµ]+)\s*")
 _DAY_S: Final = 86_400.0
@@ -53,6 +55,11 @@ def auto_cleanup_policy(config: Mapping[str, str], version: int) -> CleanupPolic
         retain_versions=_number(config, RETAIN_KEY) if RETAIN_KEY in config else None,
         error_if_tagged=False,
     )
+
+
+def auto_cleanup_rate(config: Mapping[str, str]) -> int | None:
+    """How many files a second such a cleanup removes at most, None as fast as it can. Raises `UsageError`."""
+    return _number(config, RATE_KEY) or None if RATE_KEY in config else None
 
 
 def duration_s(text: str) -> float:

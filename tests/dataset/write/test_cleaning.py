@@ -242,3 +242,17 @@ def test_cleaning_up_by_nothing_is_refused(tmp_path: Path, name: str) -> None:
         table = library.write_dataset(pa.table({"a": [1]}), tmp_path / library.__name__)
         with pytest.raises((OSError, ValueError), match=f"{name} must be greater than 0, got 0"):
             table.cleanup_old_versions(**{name: 0})
+
+
+def test_a_write_may_skip_the_cleanup(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    lance_io.write_dataset(ROWS, uri, auto_cleanup_options={"interval": 1, "older_than_seconds": 0})
+    for group_commit in (False, True):
+        lance_io.write_dataset(ROWS, uri, mode="append", skip_auto_cleanup=True, group_commit=group_commit)
+    append = lance_io.LanceOperation.Append([])
+    lance_io.LanceDataset.commit(uri, append, 3, skip_auto_cleanup=True)
+    assert versions(uri) == [1, 2, 3, 4]
+    table = lance_io.dataset(uri)
+    table.update_config({"lance.auto_cleanup.delete_rate_limit": "1000"})
+    assert versions(uri) == [4, 5]
+    assert table.to_table().num_rows == 3 * ROWS.num_rows

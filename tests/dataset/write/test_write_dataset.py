@@ -507,7 +507,7 @@ async def test_unknown_keywords_are_refused(tmp_path: Path) -> None:
                 await found
     with pytest.raises(TypeError, match="unexpected keyword argument 'retries'"):
         await lance_io.AsyncDataset.commit(tmp_path / "t", lance_io.LanceOperation.Append([]), 1, retries=3)
-    for name in ("initial_bases", "target_bases", "namespace_client"):
+    for name in ("namespace_client", "table_id"):
         with pytest.raises(NotImplementedError, match=f"{name} is not part of this release"):
             lance_io.write_dataset(TABLE, tmp_path / "t", **{name: ["x"]})
     assert not files_below(tmp_path)

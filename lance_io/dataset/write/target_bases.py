@@ -1,0 +1,99 @@
+"""Where the files of a write go: the table's own folder, or base paths that it declares, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lance_io.dataset.changes.convert import stored_base
+from lance_io.dataset.changes.lance_operation import DatasetBasePath
+from lance_io.dataset.version.object_keys import locate_base
+from lance_io.dataset.write.data_files import FilePlace
+from lance_io.errors import OperationError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.dataset.write.write_rows import WriteTarget
+    from lance_io.table.manifest.manifest import BasePath
+
+
+@dataclass(frozen=True)
+class TargetBases:
+    """Base paths of a write.
+
+    initial  those that a new table declares, with ids
+    names    names or paths of those that files go to, in turn; none for the table's own folder
+    all_of   whether they go to the table's own folder and to all base paths
+    """
+
+    initial: tuple[BasePath, ...] = ()
+    names: tuple[str, ...] = ()
+    all_of: bool = False
+
+    @classmethod
+    def of(cls, initial: Any, names: Any, all_of: Any) -> TargetBases:
+        """From the keywords `initial_bases`, `target_bases` and `target_all_bases`.
+
+        Raises `TypeError` for what is no list, `OperationError` for what contradicts itself.
+        """
+        asked = _list_of(names, str, "target_bases")
+        if asked and all_of:
+            raise OperationError("Cannot specify target_all_bases together with target_bases: take one of them")
+        return cls(number_bases(_list_of(initial, DatasetBasePath, "initial_bases")), tuple(asked), bool(all_of))
+
+    @property
+    def are_asked_for(self) -> bool:
+        """Whether files may go elsewhere than to the table's own folder."""
+        return bool(self.names) or self.all_of
+
+    def places(self, target: WriteTarget, declared: Mapping[int, BasePath]) -> tuple[FilePlace, ...]:
+        """Where files go. Raises `OperationError` for a name or path that the table does not declare."""
+        if self.all_of:
+            others = [_place(target, declared[base_id]) for base_id in sorted(declared)]
+            return FilePlace.of_table(target.location), *others
+        return tuple(_place(target, _named(name, declared)) for name in self.names)
+
+
+def number_bases(bases: Iterable[DatasetBasePath]) -> tuple[BasePath, ...]:
+    """Base paths of a new table with ids from 1 on. Raises `OperationError` for two of one name, path or id."""
+    found: list[BasePath] = []
+    for given in bases:
+        base = stored_base(given)
+        base = base if base.id else stored_base(given, 1 + max((one.id for one in found), default=0))
+        for one in found:
+            if one.id == base.id or one.path == base.path or (base.name and base.name == one.name):
+                raise OperationError(f"initial_bases: {base} and {one} have one id, name or path")
+        found.append(base)
+    return tuple(found)
+
+
+def _list_of(given: Any, kind: type, name: str) -> list[Any]:
+    if given is None:
+        return []
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UsageError(f"{name}: expected a list, found {given!r}")
+    found = list(given)
+    for one in found:
+        if not isinstance(one, kind):
+            raise TypeError(f"{name}: expected {kind.__name__}s, found {one!r}")
+    return found
+
+
+def _named(name: str, declared: Mapping[int, BasePath]) -> BasePath:
+    for found in (
+        *(base for base in declared.values() if base.name == name),
+        *(base for base in declared.values() if base.path == name),
+    ):
+        return found
+    known = ", ".join(base.name or base.path for base in declared.values()) or "none"
+    raise OperationError(f"Base reference {name!r} not found in available bases ({known}); add_bases declares more")
+
+
+def _place(target: WriteTarget, base: BasePath) -> FilePlace:
+    told = target.base_store_params or {}
+    options = told.get(base.path, target.storage_options)
+    folder = locate_base(base, target.location, target.session, options, is_told=base.path in told)
+    place = FilePlace.of_table(folder) if base.is_dataset_root else FilePlace(folder)
+    return FilePlace(place.folder, base.id)
