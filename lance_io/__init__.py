@@ -94,10 +94,12 @@ _MODULES = frozenset(
         "metrics",
         "optimize",
         "progress",
+        "sampler",
         "schema",
         "types",
         "udf",
         "util",
+        "vector",
     )
 )
 

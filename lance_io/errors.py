@@ -14,6 +14,7 @@
     │   └── PrimaryKeyError (RuntimeError)              a primary key of fields that cannot be one
     ├── CommitConflictError (OSError)               somebody else won and our change does not fit theirs
     ├── CommitUnknownError (OSError)                the answer to the deciding write was lost, read-back failed too
+    ├── CommitHandlerError (OSError)                a commit lock of the user's raised something
     ├── DeadlineExceeded (TimeoutError)             the call did not end within its `timeout=`
     ├── ForkedRuntimeError (RuntimeError)           used after a fork that it cannot survive
     └── UsageError (ValueError)                     the caller asked for something that makes no sense
@@ -151,6 +152,10 @@ class CommitUnknownError(LanceError, OSError):
     """
 
     transaction: Any = None
+
+
+class CommitHandlerError(LanceError, OSError):
+    """A user's commit lock raised something, which is the `__cause__`: nobody knows whether the commit has happened."""
 
 
 class DeadlineExceeded(LanceError, TimeoutError):

@@ -9,20 +9,17 @@ from typing import Final
 LOGGER: Final = logging.getLogger("lance_io")
 LOGGER.addHandler(logging.NullHandler())
 LEVEL_VARIABLE: Final = "LANCE_LOG"
-_LEVELS: Final = {"trace": logging.DEBUG, "warn": logging.WARNING}
 
 
 def get_log_level() -> str:
-    """The level that the environment asks for, "info" unless it says."""
-    return os.environ.get(LEVEL_VARIABLE, "INFO").lower()
+    """The level that the environment asks for, "INFO" unless it says; levels of single targets are passed over."""
+    levels = [one for one in os.environ.get(LEVEL_VARIABLE, "").split(",") if one and "=" not in one]
+    return get_python_log_level((levels or ["INFO"])[0].upper())
 
 
-def get_python_log_level(level: str) -> int:
-    """The number that `logging` gives a level's name. Raises `ValueError` for a name it does not know."""
-    found = _LEVELS.get(level.lower(), logging.getLevelName(level.upper()))
-    if not isinstance(found, int):
-        raise ValueError(f"Invalid log level: {level}")
-    return found
+def get_python_log_level(rust_log_level: str) -> str:
+    """The name that `logging` has for a level: "DEBUG" for "trace", all others as they are."""
+    return "DEBUG" if rust_log_level.upper() == "TRACE" else rust_log_level
 
 
 def set_logger(

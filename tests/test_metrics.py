@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import sys
@@ -185,11 +186,14 @@ def python_calls(work: Any) -> list[str]:
         if event == "call":
             found.append(frame.f_code.co_filename)
 
+    gc.collect()
+    gc.disable()  # what it calls belongs to whatever has left garbage
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return found
 
 

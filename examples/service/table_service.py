@@ -94,7 +94,10 @@ async def get_row(request: web.Request) -> web.Response:
     row_id = newest.row_ids.get(asked)
     if row_id is None and asked.isdecimal():
         row_id = newest.row_ids.get(int(asked))
-    found = [] if row_id is None else (await table._take_rows([row_id], table.schema.names)).to_pylist()
+    try:
+        found = [] if row_id is None else (await table._take_rows([row_id], table.schema.names)).to_pylist()
+    except UsageError:  # all rows of its fragment were deleted
+        found = []
     if not found or str(found[0]["id"]) != asked:  # it was deleted, or its place is another row's now
         raise web.HTTPNotFound(text=f"no row has the id {asked}\n")
     return json_answer({"version": table.version, "row": found[0]})

@@ -43,6 +43,7 @@ from lance_io.commit.target import (
 from lance_io.errors import (
     AlreadyExists,
     CommitConflictError,
+    CommitHandlerError,
     CommitUnknownError,
     FormatError,
     LanceError,
@@ -686,15 +687,20 @@ def _write_deciding(
     """The deciding write, to its end.
 
     written  emptied when somebody else's code fails, such as a lock: that does not say whether the version is visible
+
+    Raises `CommitHandlerError` for what a user's lock has raised.
     tell     called once the version, and the hint, are there
     """
     try:
         outcome: Created | Taken = yield Shielded(_decide(target, new, tell))
     except LanceError:
         raise
-    except Exception:
+    except Exception as error:
         written.clear()
-        raise
+        if getattr(target.handler, "lock", None) is None:
+            raise
+        text = f"Error from commit handler: {type(error).__name__}: {error}"
+        raise CommitHandlerError(text, path=target.place.uri) from error
     return outcome
 
 

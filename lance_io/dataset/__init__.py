@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from lance_io.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from lance_io.dataset.changes.change_plans import DeleteResult
     from lance_io.dataset.changes.lance_operation import (
         LANCE_COMMIT_MESSAGE_KEY,
         DatasetBasePath,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
         LanceOperation,
         Transaction,
     )
+    from lance_io.dataset.changes.update_rows import UpdateResult
+    from lance_io.dataset.compaction.optimizer import DatasetOptimizer
     from lance_io.dataset.fragment import LanceFragment
     from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
     from lance_io.dataset.merge.merge_builder import MergeInsertBuilder
@@ -42,10 +45,11 @@ if TYPE_CHECKING:
     from lance_io.dataset.scan.scan_options import ColumnOrdering
     from lance_io.dataset.scan.scan_statistics import ScanStatistics
     from lance_io.dataset.scanner import LanceScanner, ScannerBuilder
+    from lance_io.dataset.version.describe import Version, VersionRef
     from lance_io.dataset.version.lance_schema import LanceSchema
     from lance_io.dataset.version.session import Session
-    from lance_io.dataset.version.table_statistics import DataStatistics, FieldStatistics, LanceStats
-    from lance_io.dataset.version.tags_and_branches import Branches, Tags
+    from lance_io.dataset.version.table_statistics import DatasetStats, DataStatistics, FieldStatistics, LanceStats
+    from lance_io.dataset.version.tags_and_branches import Branch, Branches, Tag, Tags
     from lance_io.dataset.write.write_arguments import AutoCleanupConfig
     from lance_io.dataset.write.write_dataset import write_dataset
 
@@ -53,10 +57,14 @@ _HOMES = {
     "LANCE_COMMIT_MESSAGE_KEY": "changes.lance_operation",
     "AsyncDataset": "lance_dataset",
     "AutoCleanupConfig": "write.write_arguments",
+    "Branch": "version.tags_and_branches",
     "Branches": "version.tags_and_branches",
     "ColumnOrdering": "scan.scan_options",
     "DataStatistics": "version.table_statistics",
     "DatasetBasePath": "changes.lance_operation",
+    "DatasetOptimizer": "compaction.optimizer",
+    "DatasetStats": "version.table_statistics",
+    "DeleteResult": "changes.change_plans",
     "FieldStatistics": "version.table_statistics",
     "Index": "changes.lance_operation",
     "IndexFile": "changes.lance_operation",
@@ -70,8 +78,12 @@ _HOMES = {
     "ScanStatistics": "scan.scan_statistics",
     "ScannerBuilder": "scanner",
     "Session": "version.session",
+    "Tag": "version.tags_and_branches",
     "Tags": "version.tags_and_branches",
     "Transaction": "changes.lance_operation",
+    "UpdateResult": "changes.update_rows",
+    "Version": "version.describe",
+    "VersionRef": "version.describe",
     "dataset": "open_dataset",
     "write_dataset": "write.write_dataset",
 }
@@ -80,10 +92,14 @@ __all__ = [
     "LANCE_COMMIT_MESSAGE_KEY",
     "AsyncDataset",
     "AutoCleanupConfig",
+    "Branch",
     "Branches",
     "ColumnOrdering",
     "DataStatistics",
     "DatasetBasePath",
+    "DatasetOptimizer",
+    "DatasetStats",
+    "DeleteResult",
     "FieldStatistics",
     "Index",
     "IndexFile",
@@ -97,8 +113,12 @@ __all__ = [
     "ScanStatistics",
     "ScannerBuilder",
     "Session",
+    "Tag",
     "Tags",
     "Transaction",
+    "UpdateResult",
+    "Version",
+    "VersionRef",
     "dataset",
     "write_dataset",
 ]

@@ -20,8 +20,16 @@ from typing import TYPE_CHECKING
 from lance_io.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from lance_io.file.file_report import FileMetadata, FileStatistics
-    from lance_io.file.file_session import LanceFileSession
+    from lance_io.file.file_report import (
+        FileMetadata,
+        FileStatistics,
+        LanceBufferDescriptor,
+        LanceColumnMetadata,
+        LanceFileMetadata,
+        LanceFileStatistics,
+        LancePageMetadata,
+    )
+    from lance_io.file.file_session import LanceFileSession, ListResult
     from lance_io.file.reader import AsyncFileReader, LanceFileReader, ReaderResults
     from lance_io.file.write.writers import AsyncFileWriter, LanceFileWriter, stable_version
 
@@ -30,9 +38,15 @@ _HOMES = {
     "AsyncFileWriter": "write.writers",
     "FileMetadata": "file_report",
     "FileStatistics": "file_report",
+    "LanceBufferDescriptor": "file_report",
+    "LanceColumnMetadata": "file_report",
+    "LanceFileMetadata": "file_report",
     "LanceFileReader": "reader",
     "LanceFileSession": "file_session",
+    "LanceFileStatistics": "file_report",
     "LanceFileWriter": "write.writers",
+    "LancePageMetadata": "file_report",
+    "ListResult": "file_session",
     "ReaderResults": "reader",
     "stable_version": "write.writers",
 }
@@ -44,9 +58,15 @@ __all__ = [
     "AsyncFileWriter",
     "FileMetadata",
     "FileStatistics",
+    "LanceBufferDescriptor",
+    "LanceColumnMetadata",
+    "LanceFileMetadata",
     "LanceFileReader",
     "LanceFileSession",
+    "LanceFileStatistics",
     "LanceFileWriter",
+    "LancePageMetadata",
+    "ListResult",
     "ReaderResults",
     "stable_version",
 ]

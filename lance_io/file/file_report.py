@@ -142,3 +142,10 @@ def file_statistics(file: OpenedFile) -> FileStatistics:
     """See `FileStatistics`."""
     infos = [file.info(index) for index in range(len(file.paths))]
     return FileStatistics([ColumnStatistics(len(i.pages), sum(page.data_bytes for page in i.pages)) for i in infos])
+
+
+LanceBufferDescriptor = BufferDescriptor  # under the names that pylance gives them
+LanceColumnMetadata = ColumnMetadata
+LanceFileMetadata = FileMetadata
+LanceFileStatistics = FileStatistics
+LancePageMetadata = PageMetadata

@@ -94,9 +94,9 @@ class BlobFile(io.BufferedIOBase):
         """All that is left."""
         return self.read()
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, b: Any) -> int:
         """Fill a writable buffer; gives how many bytes there were."""
-        view = memoryview(buffer).cast("B")
+        view = memoryview(b).cast("B")
         data = self.read(len(view))
         view[: len(data)] = data
         return len(data)

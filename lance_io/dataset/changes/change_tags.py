@@ -35,7 +35,7 @@ def create_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
             text = f"tag {name} may or may not have been created: the answer was lost, and reading it back failed"
             raise CommitUnknownError(text, path=state.root.uri) from error
         if isinstance(created, Taken):
-            raise RefConflict(f"Ref conflict error: tag {name} already exists", path=state.root.uri)
+            raise RefConflict(f"Ref conflict error: tag {name} already exists in {state.root.uri}", path=state.root.uri)
 
     yield from hold_version(state, reference, create)
 

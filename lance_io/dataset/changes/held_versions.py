@@ -102,4 +102,5 @@ def _file(state: DatasetState, branch: str | None, location: Location, version: 
         return (yield from handler.find_version(location, version))
     except NotFound as error:
         shown = f"{branch or MAIN}:{'latest' if version is None else version}"
-        raise NotFound(f"Version not found error: version {shown} does not exist", path=location.uri) from error
+        text = f"Version not found error: version {shown} does not exist in {location.uri}"
+        raise NotFound(text, path=location.uri) from error

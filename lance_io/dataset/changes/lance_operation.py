@@ -300,10 +300,11 @@ def as_transaction(
     elif isinstance(operation, LanceOperation.BaseOperation):
         free = isinstance(operation, (LanceOperation.Overwrite, LanceOperation.Restore))
         if read_version is None and not free:
-            raise UsageError(f"read_version is required for {type(operation).__name__} operations")
+            name = type(operation).__name__
+            raise UsageError(f"read_version is required for all operations except Overwrite and Restore, as for {name}")
         made = Transaction(read_version or 0, operation)
     else:
-        raise TypeError(f"operation must be a LanceOperation.BaseOperation or a Transaction, got {type(operation)}")
+        raise TypeError(f"operation must be a LanceOperation.BaseOperation or Transaction, got {type(operation)}")
     if message is not None:
         properties: dict[str, Any] = dict(made.transaction_properties or {})
         properties[LANCE_COMMIT_MESSAGE_KEY] = message

@@ -7,6 +7,7 @@ and the JSON follow pylance, whose distributed jobs exchange them.
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -166,7 +167,10 @@ class FragmentMetadata:
         return self.physical_rows - self.num_deletions
 
     def data_files(self) -> list[DataFile]:
-        """Its data files."""
+        """Its data files. Deprecated: use `files`."""
+        warnings.warn(
+            "FragmentMetadata.data_files is deprecated. Use .files instead.", DeprecationWarning, stacklevel=2
+        )
         return self.files
 
     def to_json(self) -> dict[str, Any]:

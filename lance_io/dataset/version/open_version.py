@@ -10,6 +10,7 @@ Everything here is a plan; the caller picks the driver.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -82,8 +83,16 @@ def open_options(
     read_params: Mapping[str, Any] | None = None,
     session: Session | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+    metadata_cache_size: int | None = None,
 ) -> OpenOptions:
-    """The keywords of `dataset`, checked."""
+    """The keywords of `dataset` and `LanceDataset`, checked. Sizes in entries are accepted and mean nothing."""
+    if index_cache_size is not None:
+        warnings.warn(
+            "The 'index_cache_size' parameter is deprecated. Use 'index_cache_size_bytes' instead.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+    check_size("metadata_cache_size", metadata_cache_size, 0)
     if default_scan_options:
         scan_options.scan_options(**default_scan_options)
     check_size("index_cache_size", index_cache_size, 0)
@@ -199,7 +208,7 @@ def tag_of(root: Location, tag: str) -> Plan[Tag]:
     try:
         data = yield Read(root.store, root.key(refs.tag_path(tag)))
     except (NotFound, UsageError) as error:
-        raise NotFound(f"Ref not found error: tag {tag} does not exist", path=root.uri) from error
+        raise NotFound(f"Ref not found error: tag {tag} does not exist in {root.uri}", path=root.uri) from error
     try:
         return refs.decode_tag(data, tag)
     except FormatError as error:

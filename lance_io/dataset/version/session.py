@@ -166,6 +166,8 @@ class Session:
             return handler
         if not isinstance(handler, PutAbsentHandler):
             raise UsageError(f"{location.uri} takes no commit_lock: its manifest store decides")
+        if not callable(commit_lock):
+            raise TypeError(f"commit_lock must be a function, got {type(commit_lock)}")
         from lance_io.commit.lock import LockHandler
 
         return LockHandler(commit_lock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -77,8 +78,12 @@ class Write:
         check_not_here(given)
         given = gather_provider(given)
         version = given.get("data_storage_version")
-        if version is None and given.get("use_legacy_format"):
-            version = "legacy"
+        if given.get("use_legacy_format") is not None:
+            warnings.warn(
+                "use_legacy_format is deprecated, use data_storage_version instead", DeprecationWarning, stacklevel=4
+            )
+            if version is None and given["use_legacy_format"]:
+                version = "legacy"
         target = write_target(
             uri_on(given.get("filesystem"), given["uri"]),
             given.get("storage_options"),

@@ -129,6 +129,8 @@ async def write_fragment_async(
 
 def _one_file(dataset_uri: Destination, options: dict[str, Any]) -> Write:
     check_known(options, signature(write_fragments).parameters, "write_fragments")
+    if options.get("mode") == "create":  # of the fragment: a table may be there, with whatever schema
+        options["mode"] = "overwrite"
     unbounded = {"max_rows_per_file": FRAGMENT_ROWS_MAX, "max_bytes_per_file": 1 << 62}
     return Write.of({**options, "uri": dataset_uri, **unbounded})
 

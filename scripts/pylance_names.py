@@ -1,0 +1,329 @@
+"""Compare every public name of pylance with ours, and write `docs/from-pylance.md` from it.
+
+    python scripts/pylance_names.py            write the page
+    python scripts/pylance_names.py --check    exit 1 when the page is not what was found now
+
+Both packages are walked: modules, what they define or list in `__all__`, and the public members of classes. Nothing
+on the page is written by hand but the remarks below. A test makes the page again and compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import pkgutil
+import re
+import sys
+import warnings
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import lance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "from-pylance.md"
+_THEIRS: Final = "lance"
+_OURS: Final = "lance_io"
+_GONE: Final = object()  # stands for what is not here
+
+# modules of pylance that no program imports by name: its native part, its own tools
+PRIVATE: Final = re.compile(r"lance\.(lance|conftest|dependencies|_\w+)(\.|$)")
+SHOWN: Final = ("lance._dataset.sharded_batch_iterator",)
+
+_INDEX: Final = "makes and searches indices, which this release does not"
+_LOG: Final = "the write-ahead log in memory (MemWAL) is not read or written here"
+_TORCH: Final = "for PyTorch: take batches of a sampler and make tensors of them (`torch.from_numpy`, DLPack)"
+_DATAGEN: Final = "makes data for benchmarks of pylance"
+
+ABSENT: Final = (  # why names are not here: a pattern, from the start of the full name, and the reason
+    (r"lance\.arrow\.PandasBFloat16Array", "no type of pandas: `to_float32().to_pandas()`"),
+    (r"lance\.(indices|query)\b", _INDEX),
+    (r"lance\.dataset\.(Index\w*|VectorIndexReader|VectorSearchQuery)\b", _INDEX),
+    (r"lance\.util\.(HNSW|KMeans|validate_vector_index)", _INDEX),
+    (r"lance\.vector\.", _INDEX),
+    (r"lance\.progress\.IndexProgress", _INDEX),
+    (r"lance\.(mem_wal)\b", _LOG),
+    (r"lance\.torch\b", _TORCH),
+    (r"lance\.cuvs\b", _INDEX),
+    (r"lance\.(datagen|_datagen)\b", _DATAGEN),
+    (r"lance\.download\b", "fetches language models for full-text indices"),
+    (r"lance\.namespace\b", "catalogues of tables; give the table's URI"),
+    (r"lance\.hf\b", "`write_dataset` takes datasets of Hugging Face"),
+    (r"lance\.otel\b", "`lance_io.metrics.instrument` gives ours to OpenTelemetry"),
+    (r"lance\.tracing\b", "`lance_io.metrics.on_call` tells of every call, `lance_io.log` has the messages"),
+    (r"lance\.pydantic\b", "`write_dataset` takes lists of pydantic models"),
+    (r"lance\.dataset\.DatasetOptimizer\.\w*ind\w+", _INDEX),
+    (r"lance\.dataset\.(MergeInsertBuilder|ExecuteResult)", "let pylance merge, on the same table"),
+    (r"lance\.dataset\.DatasetDelta", "filter by `_row_created_at_version` and `_row_last_updated_at_version`"),
+    (r"lance\.dataset\.(SqlQuery\w*)", "query the dataset with DuckDB"),
+    (r"lance\.dataset\.serialize_row_addrs", "for `ScannerBuilder.row_addr_prefilter`, which is not offered"),
+    (r"lance\.blob\.(BlobArray|BlobIterator|BlobType)", "`blob_array` makes such arrays; `lance_io.types.BlobType`"),
+    (r"lance\.bitmap\b", "sets of fragment ids are lists and ranges here"),
+    (r"lance\.fragment\.(RowDatasetVersionMeta|RowIdSequence)", "`RowIdMeta` and metadata of fragments carry these"),
+    (r"lance\.fragment\.DataFile\.create", "`LanceFragment.create_from_file(path, dataset, 0).files[0]`"),
+    (r"lance\.dataset\.(AlterColumn|BulkCommitResult)", "a type of dicts for type checkers; dicts are taken and given"),
+    (r"lance\.dataset\.LanceStats\.index_stats", _INDEX),
+    (r"lance\.file\.LanceFileSession\.open_\w+_blob_writer", "`write_dataset` writes blobs"),
+    (r"lance\.udf\.BatchUDFCheckpoint", "`checkpoint_file=` names the file, which `add_columns` keeps and removes"),
+    (r"lance\.udf\.normalize_transform", "`add_columns` takes all of its forms"),
+    (r"lance\.sampler\.PrioritizedItem", "a part of how pylance samples"),
+    (r"lance\.io\b", "`lance_io.IoScheduler` and `storage_options` say how much is read at once"),
+    (r"lance\.fragment\.FragmentSession", "fragments share the session of their dataset"),
+)
+
+REMARKS: Final = {  # what differs although names and parameters are the same
+    "lance.dataset": "more ways to name a version; `timeout=`: [Coming from pylance](pylance.md)",
+    "lance.arrow.BFloat16": "is a `float`, with which one can compute",
+    "lance.arrow.BFloat16Array.from_numpy": "takes arrays of floats, too, and needs no `ml_dtypes`",
+    "lance.arrow.ImageURIArray.from_uris": 'None stays null; pylance makes the text "None" of it',
+    "lance.arrow.cast": "needs no `ml_dtypes`; takes chunked arrays",
+    "lance.sampler.ShardedBatchSampler": "an epoch has an order of its own; with a filter other orders than pylance's",
+    "lance.sampler.ShardedFragmentSampler": "an epoch has an order of its own",
+    "lance.sampler.maybe_sample": "a filter works; other rows, as they are chosen at random",
+    "lance.udf.BatchUDF": "its checkpoint file is bound to the version of the table, and no other is taken",
+    "lance.progress.FileSystemFragmentWriteProgress": "files of complete fragments say what these have become",
+    "lance.debug.list_transactions": "operations have our names of their parts",
+    "lance.log.set_logger": "writes messages of the logger `lance_io`",
+}
+
+
+MADE_BY_OTHERS: Final = frozenset(  # classes whose objects users get and do not make
+    (
+        *("BlobFile", "Branches", "BufferDescriptor", "CleanupExplanation", "CleanupStats", "ColumnMetadata"),
+        *("CommitConflictError", "FileMetadata", "FileStatistics", "LanceSchema", "LanceStats", "PageMetadata"),
+        *("RowIdMeta", "ScanStatistics", "Tags"),
+    )
+)
+
+
+@dataclass
+class Found:
+    """What became of the names of one module, or of one class.
+
+    same     names with the same parameters
+    rest     others, with what is to be said of them
+    """
+
+    same: list[str] = field(default_factory=list)
+    rest: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def modules() -> list[str]:
+    """The public modules of pylance."""
+    walked = pkgutil.walk_packages(lance.__path__, f"{_THEIRS}.", onerror=lambda _: None)
+    return [_THEIRS, *(one.name for one in walked if one.name in SHOWN or not PRIVATE.match(one.name))]
+
+
+def load(name: str) -> Any:
+    """A module; None where it cannot be imported, or need not be, as for PyTorch, which may be installed or not."""
+    if name.startswith("lance.torch."):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return import_module(name)
+    except ImportError:
+        return None
+
+
+def public_names(module: Any) -> list[str]:
+    """What a module offers: its `__all__`, and what it defines."""
+    listed = {*getattr(module, "__all__", ())}
+    for name, value in vars(module).items():
+        home = getattr(value, "__module__", None)
+        is_own = home == module.__name__ and (inspect.isclass(value) or callable(value))
+        if is_own and not name.startswith("_") and module.__name__ != _THEIRS and type(value).__name__ != "TypeVar":
+            listed.add(name)
+    return sorted(
+        name for name in listed if not name.startswith("__") and not inspect.ismodule(getattr(module, name, None))
+    )
+
+
+def members(cls: type) -> list[str]:
+    """Public members of a class, those that it inherits from classes of pylance among them."""
+    found: set[str] = set()
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] == _THEIRS:
+            found |= {name for name in vars(base) if not name.startswith("_")}
+    return sorted(found)
+
+
+def member_of(cls: Any, name: str) -> Any:
+    """A member as the class has it; a text for a field that only objects have."""
+    fields = getattr(cls, "__dataclass_fields__", {})
+    return inspect.getattr_static(cls, name, "a field" if name in fields else _GONE)
+
+
+def compare(full_name: str, theirs: Any, ours: Any) -> tuple[str, str]:
+    """Whether two things of a name are the "same", "different" or not offered, and what is to be said of that."""
+    refusal = refusal_of(ours)
+    if refusal is not None:
+        return "not offered", refusal
+    text = differing_parameters(theirs, ours)
+    remark = REMARKS.get(full_name, "")
+    if text or remark:
+        return "different", "; ".join(part for part in (text, remark) if part)
+    return "same", ""
+
+
+def refusal_of(ours: Any) -> str | None:
+    """What a name that is not offered tells whoever uses it."""
+    text = getattr(ours, "__doc__", None) or ""
+    if not text.startswith("Not offered: "):
+        return None
+    return text.removeprefix("Not offered: ").partition(" is not offered by this release: ")[2].rstrip(".")
+
+
+def parameters(value: Any) -> dict[str, inspect.Parameter] | None:
+    """The parameters of something that can be called, but for the object; None where nobody knows."""
+    if isinstance(value, property) or not callable(value) or getattr(value, "__name__", "") in MADE_BY_OTHERS:
+        return None
+    try:
+        found = dict(inspect.signature(value).parameters)
+    except (TypeError, ValueError):
+        return None
+    return {name: one for name, one in found.items() if name not in ("self", "cls")}
+
+
+def differing_parameters(theirs: Any, ours: Any) -> str:
+    """Parameters that only one of them has, and other defaults."""
+    expected, found = parameters(theirs), parameters(ours)
+    if expected is None or found is None:
+        return ""
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    mine_takes_any, theirs_takes_any = (
+        any(one.kind is inspect.Parameter.VAR_KEYWORD for one in each.values()) for each in (found, expected)
+    )
+    missing = [name for name, one in expected.items() if one.kind not in kinds and name not in found]
+    missing = [] if mine_takes_any else [name for name in missing if not name.startswith("_")]
+    added = [] if theirs_takes_any else [n for n, one in found.items() if one.kind not in kinds and n not in expected]
+    both = {name: (one.default, found[name].default) for name, one in expected.items() if name in found}
+    other = [name for name, defaults in both.items() if is_other_default(*defaults)]
+    parts = []
+    if missing:
+        parts.append(f"without {quoted(missing)}")
+    if added:
+        parts.append(f"also takes {quoted(added)}")
+    if other:
+        parts.append(f"other defaults of {quoted(other)}")
+    return "; ".join(parts)
+
+
+def is_other_default(theirs: Any, ours: Any) -> bool:
+    """Whether two defaults differ, of those that can be told apart."""
+    plain = (bool, int, float, str, bytes, type(None))
+    return isinstance(theirs, plain) and isinstance(ours, plain) and theirs != ours
+
+
+def quoted(names: list[str]) -> str:
+    """Names for a sentence."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def reason(full_name: str) -> str | None:
+    """Why a name is not here."""
+    return next((text for pattern, text in ABSENT if re.match(pattern, full_name)), None)
+
+
+def compare_module(name: str) -> Iterator[tuple[str, Found]]:
+    """What became of a module, and of each of its classes."""
+    theirs, ours = load(name), load(name.replace(_THEIRS, _OURS, 1))
+    if theirs is None:
+        yield name, Found(rest=[("*", "absent", reason(name) or missing_reason(name))])
+        return
+    found = Found()
+    classes: list[tuple[str, type, Any]] = []
+    for each in public_names(theirs):
+        full_name, value = f"{name}.{each}", getattr(theirs, each)
+        mine = _GONE if ours is None else getattr(ours, each, _GONE)
+        note(found, full_name, each, value, mine)
+        if inspect.isclass(value) and mine is not _GONE and refusal_of(mine) is None and name != _THEIRS:
+            classes.append((each, value, mine))
+    yield name, found
+    for each, value, mine in classes:
+        inner = Found()
+        for member in members(value):
+            theirs_member, mine_member = member_of(value, member), member_of(mine, member)
+            bound = tuple(getattr(one, "__func__", one) for one in (theirs_member, mine_member))
+            note(inner, f"{name}.{each}.{member}", member, *bound)
+        yield f"{name}.{each}", inner
+
+
+def note(found: Found, full_name: str, shown: str, theirs: Any, ours: Any) -> None:
+    """Note what became of a name."""
+    if ours is _GONE:
+        found.rest.append((shown, "absent", reason(full_name) or missing_reason(full_name)))
+        return
+    verdict, text = compare(full_name, theirs, ours)
+    if verdict == "same":
+        found.same.append(shown)
+    else:
+        found.rest.append((shown, verdict, text))
+
+
+def missing_reason(full_name: str) -> str:
+    """What stands for a reason that nobody has given; the test finds it."""
+    return f"NO REASON GIVEN for {full_name}"
+
+
+INTRODUCTION: Final = """# Every name of pylance
+
+What became of each public name of pylance {version}, as `scripts/pylance_names.py` found it by walking both packages; a
+test walks them again. What differs in behaviour, and how tables are exchanged, is in [Coming from pylance](pylance.md).
+
+A name is the **same** when it is here with the same parameters, their names and defaults; **different** says how; one
+that is **not offered** raises `UnsupportedError`, which says what to do meanwhile; an **absent** one is not here.
+Asynchronous twins have the same names and parameters as the methods of `LanceDataset`, `LanceFragment`, scanners and
+files.
+"""
+
+
+def section(title: str, found: Found) -> str:
+    """A module or class on the page."""
+    lines = [f"{'###' if title.rpartition('.')[2][:1].isupper() else '##'} {title}", ""]
+    if found.same:
+        lines += [f"Same: {quoted(found.same)}.", ""]
+    if found.rest:
+        lines += ["| name | here | |", "| --- | --- | --- |"]
+        lines += [
+            f"| `{name}` | {verdict} | {text.replace('|', chr(92) + '|')} |" for name, verdict, text in found.rest
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def made_page() -> str:
+    """The page as both packages are now."""
+    parts = [INTRODUCTION.format(version=lance.__version__)]
+    total = {"same": 0, "different": 0, "not offered": 0, "absent": 0}
+    sections = []
+    for name in modules():
+        for title, found in compare_module(name):
+            total["same"] += len(found.same)
+            for _, verdict, _ in found.rest:
+                total[verdict] += 1
+            if found.same or found.rest:
+                sections.append(section(title, found))
+    parts.append("".join(f"- {verdict}: {count}\n" for verdict, count in total.items()))
+    return "\n".join([*parts, *sections]).rstrip("\n") + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    page = made_page()
+    if not arguments.check:
+        PAGE.write_text(page)
+    elif page != PAGE.read_text():
+        sys.exit(f"{PAGE} is not what was found: run scripts/pylance_names.py, and look at what changed")
+
+
+if __name__ == "__main__":
+    main()

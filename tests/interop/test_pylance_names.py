@@ -1,0 +1,47 @@
+"""The page on pylance's names is what both packages are now, and no name is absent without a reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load_script() -> Any:
+    spec = importlib.util.spec_from_file_location("pylance_names", ROOT / "scripts" / "pylance_names.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_was_found() -> None:
+    script = load_script()
+    page = script.made_page()
+    assert "NO REASON GIVEN" not in page
+    assert page == script.PAGE.read_text(), "run scripts/pylance_names.py, and look at what changed"
+
+
+def test_what_the_script_tells_apart() -> None:
+    script = load_script()
+
+    def theirs(a: int, b: int = 1, *, c: str | None = None) -> None: ...
+
+    def more(a: int, b: int = 1, *, c: str | None = None, d: int = 0) -> None: ...
+
+    def less(a: int, b: int = 2) -> None: ...
+
+    def any_of_them(a: int, **others: object) -> None: ...
+
+    assert script.compare("x", theirs, theirs) == ("same", "")
+    assert script.compare("x", theirs, more) == ("different", "also takes `d`")
+    assert script.compare("x", theirs, less) == ("different", "without `c`; other defaults of `b`")
+    assert script.compare("x", theirs, any_of_them) == ("same", "")
+    verdict, text = script.compare("x", theirs, script.load("lance_io").LanceDataset.create_index)
+    assert verdict == "not offered" and "no indices" in text
+    found = script.Found()
+    script.note(found, "lance.query.Nothing", "Nothing", theirs, script._GONE)
+    assert found.rest[0][1] == "absent" and "NO REASON" not in found.rest[0][2]

@@ -1,0 +1,154 @@
+"""What programs written for pylance trip over: deprecated names that warn, texts of errors, locks that fail."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any
+
+import lance
+import lance.commit
+import lance.file
+import lance.fragment
+import lance.log
+import pyarrow as pa
+import pytest
+
+import lance_io
+import lance_io.commit
+import lance_io.file
+import lance_io.fragment
+import lance_io.log
+from lance_io.errors import CommitHandlerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ROW = pa.table({"a": [1], "s": ["x"]})
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> list[tuple[Any, Any, str]]:
+    """A table for each library: the module, the dataset, its place."""
+    found = []
+    for library in (lance_io, lance):
+        uri = str(tmp_path / library.__name__)
+        lance.write_dataset(pa.table({"a": range(10), "s": list("abcdefghij")}), uri, max_rows_per_file=4)
+        found.append((library, library.dataset(uri), uri))
+    return found
+
+
+DEPRECATED: dict[str, Any] = {
+    "replace_schema_metadata": lambda m, ds, uri: ds.replace_schema_metadata({"k": "v"}),
+    "replace_field_metadata": lambda m, ds, uri: ds.replace_field_metadata("a", {"k": "v"}),
+    "use_legacy_format": lambda m, ds, uri: m.write_dataset(ROW, uri, mode="append", use_legacy_format=False),
+    "fragments": lambda m, ds, uri: m.fragment.write_fragments(ROW, uri, use_legacy_format=False),
+    "index_cache_size": lambda m, ds, uri: m.dataset(uri, index_cache_size=5),
+    "data_files": lambda m, ds, uri: ds.get_fragments()[0].metadata.data_files(),
+}
+
+
+@pytest.mark.parametrize("call", DEPRECATED.values(), ids=DEPRECATED)
+def test_deprecated_names_warn(call: Any, tables: list[Any]) -> None:
+    texts = []
+    for each in tables:
+        with pytest.warns(DeprecationWarning) as told:
+            call(*each)
+        texts.append(str(told[0].message))
+    assert texts[1].startswith(texts[0])
+
+
+def test_names_that_are_accepted(tables: list[Any]) -> None:
+    for library, _, uri in tables:
+        assert library.LanceDataset(uri, metadata_cache_size=5).count_rows() == 10
+        for data in (ROW, pa.table({"z": [1]})):
+            assert library.LanceFragment.create(uri, data, mode="create").num_rows == 1
+
+
+ERRORS: dict[str, Any] = {
+    "no tag": lambda m, ds, uri: m.dataset(uri, version="x"),
+    "tag again": lambda m, ds, uri: [ds.tags.create("t", 1), ds.tags.create("t", 1)],
+    "no version to tag": lambda m, ds, uri: ds.tags.create("t", 77),
+    "no version read": lambda m, ds, uri: m.LanceDataset.commit(uri, m.LanceOperation.Append([])),
+    "no operation": lambda m, ds, uri: m.LanceDataset.commit(uri, 5, read_version=1),
+    "no lock": lambda m, ds, uri: m.write_dataset(ROW, uri, mode="append", commit_lock=5),
+    "mode": lambda m, ds, uri: m.write_dataset(ROW, uri, mode="x"),
+    "other schema": lambda m, ds, uri: m.write_dataset(pa.table({"z": [1]}), uri, mode="append"),
+    "keyword": lambda m, ds, uri: m.write_dataset(ROW, uri, mode="append", nothing=1),
+    "keyword of fragments": lambda m, ds, uri: m.fragment.write_fragments(ROW, uri, nothing=1),
+    "no column to drop": lambda m, ds, uri: ds.drop_columns(["z"]),
+    "all columns": lambda m, ds, uri: ds.drop_columns(["a", "s"]),
+    "no field": lambda m, ds, uri: ds.update_field_metadata({"z": {"k": "v"}}),
+    "limit": lambda m, ds, uri: ds.to_table(limit=-1),
+    "no rows": lambda m, ds, uri: m.write_dataset(iter([]), uri + "2"),
+    "data": lambda m, ds, uri: m.write_dataset(5, uri + "2"),
+    "no table": lambda m, ds, uri: m.write_dataset(ROW, uri, mode="create"),
+}
+
+
+@pytest.mark.parametrize("call", ERRORS.values(), ids=ERRORS)
+def test_errors_begin_as_those_of_pylance(call: Any, tables: list[Any]) -> None:
+    texts, kinds = [], []
+    for library, dataset, uri in tables:
+        with pytest.raises((ValueError, OSError, TypeError)) as raised:
+            call(library, dataset, uri)
+        texts.append(str(raised.value).replace(library.__name__, "t"))
+        kinds.append(raised.value)
+    assert isinstance(kinds[0], next(kind for kind in (OSError, ValueError, TypeError) if isinstance(kinds[1], kind)))
+    begin = re.split(r", (/|location)|\. Please|, missing", texts[1])[0]
+    assert texts[0].startswith(begin)
+
+
+def lock_that_fails(where: str, version_seen: list[int]) -> Any:
+    def lock(version: int) -> contextlib.AbstractContextManager[None]:
+        @contextlib.contextmanager
+        def held() -> Iterator[None]:
+            if where == "enter":
+                raise KeyError("mine")
+            yield
+
+        version_seen.append(version)
+        if where == "call":
+            raise KeyError("mine")
+        return held()
+
+    return lock
+
+
+@pytest.mark.parametrize("where", ["enter", "call"])
+def test_errors_inside_of_a_commit_lock(where: str, tables: list[Any]) -> None:
+    for library, dataset, uri in tables:
+        seen: list[int] = []
+        with pytest.raises(OSError, match="Error from commit handler: KeyError: 'mine'") as raised:
+            library.write_dataset(ROW, uri, mode="append", commit_lock=lock_that_fails(where, seen))
+        assert seen == [2] and dataset.latest_version == 1
+        if library is lance_io:
+            assert isinstance(raised.value, CommitHandlerError) and isinstance(raised.value.__cause__, KeyError)
+            assert lance.write_dataset(ROW, uri, mode="append").version == 2
+
+
+def test_statistics_of_columns(tmp_path: Path) -> None:
+    table = pa.table(
+        {"a": range(50_000), "s": [str(n) * 3 for n in range(50_000)], "l": [[n, 2] for n in range(50_000)]}
+    )
+    for version in ("2.0", "2.1", "2.2"):
+        lance.write_dataset(table, str(tmp_path / version), data_storage_version=version)
+        (file,) = (tmp_path / version / "data").iterdir()
+        found, expected = (make.LanceFileReader(str(file)) for make in (lance_io.file, lance.file))
+        ours, theirs = (
+            [(one.num_pages, one.size_bytes) for one in reader.file_statistics().columns]
+            for reader in (found, expected)
+        )
+        assert ours == theirs
+        pages = [[len(one.pages) for one in reader.metadata().columns] for reader in (found, expected)]
+        assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize("asked", [None, "debug", "WARN", "trace", "lance=debug", "info,lance_core=trace", "off"])
+def test_levels_of_logs(asked: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LANCE_LOG", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("LANCE_LOG", asked)
+    assert lance_io.log.get_log_level() == lance.log.get_log_level()
+    assert lance_io.log.get_python_log_level(asked or "x") == lance.log.get_python_log_level(asked or "x")
