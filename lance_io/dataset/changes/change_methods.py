@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes.lance_operation import Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
     from lance_io.dataset.changes.update_rows import UpdateResult
+    from lance_io.dataset.version import index_descriptions
+    from lance_io.dataset.version import index_descriptions as index_listing
+    from lance_io.dataset.version.index_descriptions import IndexDescription
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import run_write as writes
     from lance_io.plans.plan import Plan
@@ -43,6 +46,8 @@ else:
     history = later_plans("lance_io.dataset.changes.transaction_history")
     updates_plans = later_plans("lance_io.dataset.changes.update_rows")
     evolution = later_plans("lance_io.dataset.changes.evolve_schema")
+    index_descriptions = later_plans("lance_io.dataset.version.index_descriptions")
+    index_listing = later("lance_io.dataset.version.index_descriptions")
     drops = later("lance_io.dataset.changes.drop_table")
     writes = later("lance_io.dataset.write.run_write")
 
@@ -144,6 +149,22 @@ class DatasetChanges(SyncFace, DatasetProperties):
         their space. Raises `ValueError` for a column that is not there, and for all columns.
         """
         self._change(evolution.drop_columns(self._state, columns))
+
+    def drop_index(self, name: str) -> None:
+        """Take an index, with all its segments, out of the table; its files go with a cleanup.
+
+        Raises `RuntimeError` when there is none of that name (not that of a column: `describe_indices` has them).
+        """
+        self._change(changes.drop_index(self._state, name))
+
+    def describe_indices(self) -> list[IndexDescription]:
+        """The indices of this version by name, and their segments, as the manifest has them."""
+        return self._run(index_descriptions.describe_indices(self._state))
+
+    def list_indices(self) -> list[dict[str, Any]]:
+        """The segments of all indices. Deprecated."""
+        _warn_deprecated("list_indices", "describe_indices()")
+        return index_listing.index_segments(self.describe_indices())
 
     def restore(self) -> None:
         """Make this version the newest one again."""
@@ -329,6 +350,19 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     async def drop_columns(self, columns: list[str]) -> None:
         """Take columns out of the schema; see `LanceDataset.drop_columns`."""
         await self._change(evolution.drop_columns(self._state, columns))
+
+    async def drop_index(self, name: str) -> None:
+        """Take an index out of the table; see `LanceDataset.drop_index`."""
+        await self._change(changes.drop_index(self._state, name))
+
+    async def describe_indices(self) -> list[IndexDescription]:
+        """The indices of this version; see `LanceDataset.describe_indices`."""
+        return await self._run(index_descriptions.describe_indices(self._state))
+
+    async def list_indices(self) -> list[dict[str, Any]]:
+        """The segments of all indices. Deprecated."""
+        _warn_deprecated("list_indices", "describe_indices()")
+        return index_listing.index_segments(await self.describe_indices())
 
     async def restore(self) -> None:
         """Make this version the newest one again."""
