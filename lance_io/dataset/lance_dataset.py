@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from lance_io.dataset import bases
     from lance_io.dataset import fragment as fragments
     from lance_io.dataset import scanner as scanners
+    from lance_io.dataset import version_delta as deltas
     from lance_io.dataset.blobs import blob_file
     from lance_io.dataset.blobs.blob_file import AsyncBlobFile, BlobFile
     from lance_io.dataset.changes import commit_operation as commits
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.version.table_statistics import AsyncStats, LanceStats
     from lance_io.dataset.version.tags_and_branches import Branches, Tags
+    from lance_io.dataset.version_delta import AsyncDatasetDelta, DatasetDelta
     from lance_io.dataset.write import run_write as writes
     from lance_io.io import scheduler
 else:
@@ -75,6 +77,7 @@ else:
     scanners = later("lance_io.dataset.scanner")
     blob_file = later_plans("lance_io.dataset.blobs.blob_file")
     commits = later("lance_io.dataset.changes.commit_operation")
+    deltas = later("lance_io.dataset.version_delta")
     describe = later_plans("lance_io.dataset.version.describe")
     file_listing = later_plans("lance_io.dataset.version.file_listing")
     table_statistics = later("lance_io.dataset.version.table_statistics")
@@ -183,6 +186,23 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
     def branches(self) -> Branches:
         """The table's branches."""
         return tags_and_branches.Branches(self._state)
+
+    def delta(
+        self,
+        compared_against: int | None = None,
+        *,
+        begin_version: int | None = None,
+        end_version: int | None = None,
+    ) -> DatasetDelta:
+        """What changed after one version, up to another: rows inserted, updated and deleted, and transactions.
+
+        compared_against  the version to compare this one with; or
+        begin_version, end_version  two versions of the branch
+
+        Rows come as they are in this version. Raises `ValueError` unless one of the two ways is taken.
+        """
+        chosen = deltas.version_range(self._state, compared_against, begin_version, end_version)
+        return deltas.DatasetDelta(self._state, *chosen)
 
     # -- scans -------------------------------------------------------------------------------------------------------
 
@@ -616,6 +636,17 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
     async def checkout_latest(self, *, timeout: Timeout = None) -> None:
         """Move this object to the newest version of its branch."""
         self._state = await self._run(check_out(self._state, None), timeout)
+
+    def delta(
+        self,
+        compared_against: int | None = None,
+        *,
+        begin_version: int | None = None,
+        end_version: int | None = None,
+    ) -> AsyncDatasetDelta:
+        """What changed after one version, up to another; see `LanceDataset.delta`."""
+        chosen = deltas.version_range(self._state, compared_against, begin_version, end_version)
+        return deltas.AsyncDatasetDelta(self._state, *chosen)
 
     # -- scans -------------------------------------------------------------------------------------------------------
 

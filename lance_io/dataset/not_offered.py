@@ -74,7 +74,6 @@ class DatasetNotOffered:
     create_index = NotOffered(_INDEX)
     create_index_uncommitted = NotOffered(_INDEX)
     create_scalar_index = NotOffered(_INDEX)
-    delta = NotOffered("filter by `_row_created_at_version` and `_row_last_updated_at_version`")
     from_pydantic_model = NotOffered("`write_dataset` takes a list of pydantic models")
     get_ivf_model = NotOffered(_INDEX)
     index_statistics = NotOffered(_INDEX)
