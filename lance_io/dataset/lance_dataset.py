@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from lance_io.dataset import bases
     from lance_io.dataset import fragment as fragments
     from lance_io.dataset import scanner as scanners
+    from lance_io.dataset import sql_query as queries
     from lance_io.dataset import version_delta as deltas
     from lance_io.dataset.blobs import blob_file
     from lance_io.dataset.blobs.blob_file import AsyncBlobFile, BlobFile
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scanner import AsyncScanner, LanceScanner, SyncScanner
+    from lance_io.dataset.sql_query import AsyncSqlQueryBuilder, SqlQueryBuilder
     from lance_io.dataset.version import describe, file_listing, table_statistics, tags_and_branches, validation
     from lance_io.dataset.version.column_lists import Columns, Selection
     from lance_io.dataset.version.describe import Version, VersionRef
@@ -77,6 +79,7 @@ else:
     scanners = later("lance_io.dataset.scanner")
     blob_file = later_plans("lance_io.dataset.blobs.blob_file")
     commits = later("lance_io.dataset.changes.commit_operation")
+    queries = later("lance_io.dataset.sql_query")
     deltas = later("lance_io.dataset.version_delta")
     describe = later_plans("lance_io.dataset.version.describe")
     file_listing = later_plans("lance_io.dataset.version.file_listing")
@@ -203,6 +206,14 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         """
         chosen = deltas.version_range(self._state, compared_against, begin_version, end_version)
         return deltas.DatasetDelta(self._state, *chosen)
+
+    def sql(self, sql: str) -> SqlQueryBuilder:
+        """A SELECT over this version, in the dialect of DuckDB, which answers it: `pip install 'lance_io[sql]'`.
+
+        The table is called `dataset` in it. `ds.sql("SELECT ...").build().to_batch_records()` runs it; columns and
+        conditions are pushed into the scan. It can read nothing but the table. Its dialect is not that of filters.
+        """
+        return queries.SqlQueryBuilder(self._state, sql)
 
     # -- scans -------------------------------------------------------------------------------------------------------
 
@@ -647,6 +658,10 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
         """What changed after one version, up to another; see `LanceDataset.delta`."""
         chosen = deltas.version_range(self._state, compared_against, begin_version, end_version)
         return deltas.AsyncDatasetDelta(self._state, *chosen)
+
+    def sql(self, sql: str) -> AsyncSqlQueryBuilder:
+        """A SELECT over this version; see `LanceDataset.sql`."""
+        return queries.AsyncSqlQueryBuilder(self._state, sql)
 
     # -- scans -------------------------------------------------------------------------------------------------------
 

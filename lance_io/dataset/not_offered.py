@@ -88,7 +88,6 @@ class DatasetNotOffered:
     optimize = NotOfferedProperty("let pylance compact: `lance.dataset(uri).optimize.compact_files()`")
     prewarm_index = NotOffered(_INDEX)
     remap_row_addrs = NotOffered("address rows by stable row ids, which a compaction keeps (`enable_stable_row_ids`)")
-    sql = NotOffered("query the dataset with DuckDB (`duckdb.sql('select ... from ds')`), or filter by `scanner`")
     storage_options_accessor = NotOfferedProperty("`latest_storage_options` has the options")
 
 
