@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.blobs.blob_file import BlobFile
     from lance_io.dataset.changes.lance_operation import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
+    from lance_io.dataset.columns.batch_udf import batch_udf
     from lance_io.dataset.fragment import LanceFragment
     from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
     from lance_io.dataset.scan.scan_statistics import ScanStatistics
@@ -67,6 +68,7 @@ _HOMES = {
     "ScanStatistics": "lance_io.dataset.scan.scan_statistics",
     "Session": "lance_io.dataset.version.session",
     "Transaction": "lance_io.dataset.changes.lance_operation",
+    "batch_udf": "lance_io.dataset.columns.batch_udf",
     "blob_array": "lance_io.dataset.write.blob_arrays",
     "blob_field": "lance_io.dataset.write.blob_arrays",
     "bytes_read_counter": "lance_io.io.stats",
@@ -78,7 +80,23 @@ _HOMES = {
 }
 
 _MODULES = frozenset(
-    {"blob", "commit", "errors", "file", "fragment", "log", "metrics", "progress", "schema", "types", "util"}
+    (
+        "arrow",
+        "blob",
+        "commit",
+        "debug",
+        "errors",
+        "file",
+        "fragment",
+        "log",
+        "metrics",
+        "optimize",
+        "progress",
+        "schema",
+        "types",
+        "udf",
+        "util",
+    )
 )
 
 __all__ = [
@@ -104,6 +122,7 @@ __all__ = [
     "ScanStatistics",
     "Session",
     "Transaction",
+    "batch_udf",
     "blob_array",
     "blob_field",
     "bytes_read_counter",

@@ -181,6 +181,42 @@ class ArrayPage:
         lists: tuple[tuple[Buffer, int, int, bool], int] | None,
         /,
     ) -> ArrayPage: ...
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes, about."""
+
+    def stored_ends(self) -> OwnedBuffer | None:
+        """The ends that it was made with, as files store them; None without."""
+
+@final
+class WholeArray:
+    """A page of file version 2.0 of which all rows are read.
+
+    num_rows     of the page
+    around       what is around the leaf, as for `ArrayPage`
+    row_bits     of values of one width: 1, or whole bytes; else 0
+    has_bitmap   whether it has one of values that are there
+    num_bitmaps  value buffers, all of them None, that its leaf has before the values
+    ends         of strings: `(adjustment, end_max, wide)`, as `decode_ends` has them
+    items        of strings with u8 codes: `(number, ends)` of the strings of a dictionary; code k is item k - 1, 0 is null
+    lists        of a page of lists: `(ends, first)`, theirs, and where the first item is among the values
+    ranges       file ranges `(start, end)`, in bytes, of the ends of lists, the bitmap, and the values: these, or the
+                 ends and bytes of strings, or the codes and the ends and bytes of the items
+    """
+
+    def __new__(
+        cls,
+        num_rows: int,
+        around: bytes,
+        row_bits: int,
+        has_bitmap: bool,
+        num_bitmaps: int,
+        ends: tuple[int, int, bool] | None,
+        items: tuple[int, tuple[int, int, bool]] | None,
+        lists: tuple[tuple[int, int, bool], int] | None,
+        ranges: list[tuple[int, int]],
+        /,
+    ) -> WholeArray: ...
 
 @final
 class PagesPlan:
@@ -251,8 +287,11 @@ def index_pages(
     A `DamagedError` carries the index of the page as its second argument.
     """
 
-def scan_pages(pages: list[tuple[Any, ...]], buffer: Buffer, offsets: Buffer, /) -> list[Leaf]:
-    """All rows of pages that are given as for `index_pages`; `offsets` tells of all buffers, chunks included."""
+def scan_pages(files: list[tuple[list[tuple[Any, ...]], Buffer, Buffer]], /) -> list[Leaf]:
+    """All rows of pages of some files, `(pages, buffer, offsets)` each as for `index_pages`, chunks included.
+
+    A `DamagedError` carries the number of the page among all of them.
+    """
 
 # -- full-zip ---------------------------------------------------------------------------------------------------
 
@@ -320,6 +359,16 @@ def inflate(buffer: Buffer, scheme: int, bytes_max: int, /) -> OwnedBuffer:
 
 def decode_symbols(table: Buffer, offsets: Buffer, codes: Buffer, wide: bool, /) -> tuple[OwnedBuffer, OwnedBuffer]:
     """FSST values, `(offsets, bytes)`; their offsets in `codes` (i32, or i64 if `wide`) ascend from 0 to its end."""
+
+def whole_ranges(pages: list[WholeArray], /) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """`(starts, ends)`, i64, of the ranges of all of these pages, page after page."""
+
+def scan_arrays(files: list[tuple[list[WholeArray], Buffer, Buffer]], /) -> list[Leaf]:
+    """All rows of pages of some files, `(pages, buffer, offsets)` each: `offsets`, i64, tells where in `buffer` the
+    ranges of the pages begin, page after page.
+
+    A `DamagedError` carries the number of the page among all of them.
+    """
 
 def look_up_codes(
     codes: Buffer, offsets: Buffer, data: Buffer, wide: bool, /
@@ -778,6 +827,22 @@ def read_ranges(
     Ranges closer than the gap share one read; without merging, ranges lie back to back in the order given. With a
     writable `scratch` of sufficient size the bytes go there and the first item is None. Raises `EOFError` when the
     file ends inside a range (nothing is returned), `OSError` as the system reports it.
+    """
+
+def read_copies(
+    fd: int,
+    copies: list[tuple[Buffer, Buffer, int, Buffer | None]],
+    bytes_max: int,
+    threads_max: int,
+    /,
+) -> list[OwnedBuffer | bool]:
+    """Read copies of ranges from the file of a disk cache, and compare each with its checksum.
+
+    A copy is `(name, places, checksum, memory)`: the CRC-32 is that of the name and the bytes behind it; places are
+    pairs of i64, start and length of runs of the file, which make up the copy in this order; memory is where it is to
+    be, or None. True: it is in that memory. A buffer: it is in that. False: the checksum is another one, the file ends
+    before, places cannot be, are longer than the memory or `bytes_max`, or shorter than the memory. What then is in
+    the memory may be anything. Raises `OSError` as the system reports it.
     """
 
 def read_files(

@@ -36,6 +36,7 @@ BATCH_ROWS: Final = 8192  # pylance's default
 IO_BUFFER_BYTES: Final = 80 * MIB  # read but not yet consumed, per scan: a process stays below 512 MiB
 IO_BUFFER_PROCESS_BYTES: Final = 1024 * MIB
 SCAN_GROUP_BYTES: Final = 1 * MIB  # small pages of one file are read and decoded in one go up to this
+SCAN_SIBLINGS_BYTES: Final = 64 * MIB  # and leaves of structs in lists up to this
 SCAN_JOB_BYTES: Final = 4 * MIB  # and small files after one another in one job up to this
 SCAN_JOB_ROWS: Final = 128 * KIB  # and so many rows: few bytes may become many
 SCAN_PIECE_BYTES: Final = 8 * MIB  # unit of read + decode; also the largest physical scan read on local disk

@@ -7,8 +7,8 @@
     stop = lance_io.metrics.instrument()        to OpenTelemetry (`lance_io[otel]`)
 
 Counters are kept anyway and looked at when somebody asks; calls are measured only while somebody watches. No metric has
-more labels than the kind of a request, or of a call: no URI, no key, no credential is in any of them. After a fork the
-child's counters begin at zero. docs/operations.md says what each of them means.
+more labels than the kind of a request, a call or a change: no URI, no key, no credential is in any of them. After a
+fork the child's counters begin at zero. docs/operations.md says what each of them means.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import math
 import threading
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from lance_io.commit.commit_counts import COMMITS
 from lance_io.io.cache import process_cache_stats
 from lance_io.io.call_metrics import CallMetrics, on_call
 from lance_io.io.stats import process_stats
@@ -100,13 +101,29 @@ _OF_CACHES: Final = (  # with the field of `CacheStats`
     (Metric("lance_io.cache.size", "gauge", "By", "what the search caches hold"), "bytes"),
     (Metric("lance_io.cache.limit", "gauge", "By", "what they may hold"), "capacity_bytes"),
 )
+_BY_COMMIT: Final = (  # with the field of `CommitCounts`
+    (Metric("lance_io.commits", "counter", "{version}", "versions made, by operation", _OPERATION), "versions"),
+    (
+        Metric("lance_io.commit.races", "counter", "{attempt}", "attempts at a version that others made", _OPERATION),
+        "races",
+    ),
+    (
+        Metric("lance_io.commit.conflicts", "counter", "{commit}", "commits that others made impossible", _OPERATION),
+        "conflicts",
+    ),
+    (Metric("lance_io.commit.unknown", "counter", "{commit}", "commits that got no answer", _OPERATION), "unknown"),
+)
+_OF_GROUPS: Final = (  # with the field of `GroupCounts`
+    (Metric("lance_io.group.commits", "counter", "{version}", "versions made by group commit"), "versions"),
+    (Metric("lance_io.group.appends", "counter", "{append}", "appends that these hold"), "appends"),
+)
 _CALL: Final = ("call",)
 CALL_SECONDS: Final = Metric("lance_io.call.duration", "histogram", "s", "time of calls", _CALL, SECONDS)
 CALL_ROUNDS: Final = Metric("lance_io.call.rounds", "histogram", "{round}", "rounds of calls", _CALL, ROUNDS)
 CALL_FAILURES: Final = Metric("lance_io.call.failures", "counter", "{call}", "calls that raised something", _CALL)
 
 METRICS: Final = (
-    *(metric for metric, _ in (*_BY_OPERATION, *_OF_READS, *_OF_CACHES)),
+    *(metric for metric, _ in (*_BY_OPERATION, *_OF_READS, *_OF_CACHES, *_BY_COMMIT, *_OF_GROUPS)),
     CALL_SECONDS,
     CALL_ROUNDS,
     CALL_FAILURES,
@@ -124,6 +141,13 @@ def collect() -> list[Sample]:
     ]
     samples += [Sample(metric, (), getattr(reads, field)) for metric, field in _OF_READS]
     samples += [Sample(metric, (), getattr(caches, field)) for metric, field in _OF_CACHES]
+    samples += [
+        Sample(metric, (name,), getattr(counts, field))
+        for metric, field in _BY_COMMIT
+        for name, counts in COMMITS.by_operation().items()
+    ]
+    groups = COMMITS.groups()
+    samples += [Sample(metric, (), getattr(groups, field)) for metric, field in _OF_GROUPS]
     return samples
 
 

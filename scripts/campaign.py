@@ -106,7 +106,7 @@ CAMPAIGNS: Final = (
                 ("tests/fuzz/test_campaign.py", "-k", "cut"),
                 "LANCE_IO_FUZZ_CASES",
                 "1001",
-                "every length of {tests} files",
+                "{tests} tests: every length of files of all versions, 300 lengths of every type in 2.0 and 0.1",
             ),
         ),
     ),

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+from asyncio.subprocess import PIPE
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import lance
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+import lance_io
+
 if TYPE_CHECKING:
     from types import ModuleType
+
+    import pyarrow as pa
 
     from tests.servers import S3Server
 
@@ -26,7 +36,7 @@ README_BLOCKS = re.findall(r"```python\n(.*?)```", (CHECKOUT / "README.md").read
 
 def load_example(name: str) -> ModuleType:
     """Import `examples/<name>.py` without running it."""
-    spec = importlib.util.spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"examples_{name.replace('/', '_')}", EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -38,6 +48,17 @@ def write_orders(uri: str, num_rows: int, storage_options: dict[str, str] | None
     """The demo's table, written by pylance."""
     batches = list(load_example("demo").order_batches(num_rows))
     return lance.write_dataset(batches, uri, schema=batches[0].schema, storage_options=storage_options)
+
+
+def variables_of(s3: S3Server) -> dict[str, str]:
+    """How S3 clients find the server, as `python -m servers` prints it."""
+    return {
+        "AWS_ENDPOINT_URL": s3.endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": s3.region,
+        "AWS_ACCESS_KEY_ID": s3.user,
+        "AWS_SECRET_ACCESS_KEY": s3.secret,
+    }
 
 
 def run_block(code: str) -> None:
@@ -81,13 +102,10 @@ async def test_service_answers_lookups_from_a_bucket(
 ) -> None:
     uri = f"{s3_uri}/orders.lance"
     orders = write_orders(uri, 1000, storage_options=s3.options())
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)  # as `python -m servers` prints it
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_REGION", s3.region)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.user)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
+    for variable, value in variables_of(s3).items():
+        monkeypatch.setenv(variable, value)
     monkeypatch.setenv("ORDERS_URI", uri)
-    service = load_example("service")
+    service = load_example("service/lookups")
 
     async with TestClient(TestServer(service.app)) as client:
         for row in orders.take([0, 417, 999]).to_pylist():
@@ -96,3 +114,96 @@ async def test_service_answers_lookups_from_a_bucket(
             assert answer["tags"] == row["tags"]
             assert answer["ordered"] == str(row["ordered"])
         assert (await client.get("/orders/nobody")).status == 404
+
+
+def numbers_in(text: str) -> dict[str, float]:
+    """Metrics in the text format of Prometheus."""
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
+
+
+async def test_table_service_answers_as_pylance(s3: S3Server, s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"{s3_uri}/orders.lance"
+    orders = write_orders(uri, 1000, storage_options=s3.options())
+    for variable, value in variables_of(s3).items():
+        monkeypatch.setenv(variable, value)
+    service = load_example("service/table_service")
+
+    def shown(rows: pa.Table) -> list[Any]:
+        return json.loads(json.dumps(rows.to_pylist(), default=str))
+
+    async with TestClient(TestServer(service.make_app(uri))) as client:
+
+        async def get(path: str, **query: str) -> Any:
+            answer = await client.get(path, params=query)
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+        before = numbers_in(await (await client.get("/metrics")).text())
+        assert await get("/health") == {"version": 1, "rows": 1000, "fresh": True}
+        expected = shown(orders.take([0, 417, 999]))
+        assert [(await get(f"/rows/{row['id']}"))["row"] for row in expected] == expected
+        found = await get("/rows", filter="price > 20 AND drink = 'mate'", columns="id,price", limit="4")
+        wanted = orders.to_table(columns=["id", "price"], filter="price > 20 AND drink = 'mate'", limit=4)
+        assert found["rows"] == shown(wanted) and len(found["rows"]) == 4
+
+        new = [{"id": 5000 + n, "drink": "mate", "ordered": "2026-01-02 03:04:05", "tags": [n]} for n in range(8)]
+        new[0]["embedding"] = [0.5] * 32
+        added = await asyncio.gather(*(client.post("/rows", data=json.dumps(row)) for row in new))
+        told = [await answer.json() for answer in added]
+        assert [answer.status for answer in added] == [201] * 8
+        theirs = lance.dataset(uri, storage_options=s3.options())
+        assert theirs.version == max(one["version"] for one in told)
+        for row in shown(theirs.to_table(filter="id >= 5000")):
+            assert (await get(f"/rows/{row['id']}"))["row"] == row
+        assert theirs.count_rows() == 1008
+
+        for path in ("/rows?filter=nothing%20%3D%201", "/rows?limit=many", "/rows?columns=nothing"):
+            assert (await client.get(path)).status == 400
+        for body in ("[1]", "{", '{"nothing": 1}', '{"id": "x"}', ""):
+            assert (await client.post("/rows", data=body)).status == 400
+        for unknown in ("77777", "nobody"):
+            assert (await client.get(f"/rows/{unknown}")).status == 404
+        theirs.delete("id = 5001")
+        await client.app[service.NEWEST].move(await lance_io.AsyncDataset.open(uri))
+        assert (await client.get("/rows/5001")).status == 404
+
+        after = numbers_in(await (await client.get("/metrics")).text())
+        spent = {name: value - before.get(name, 0) for name, value in after.items()}
+        assert spent["lance_io_group_appends_total"] == 8
+        assert spent["lance_io_group_commits_total"] == len({one["version"] for one in told})
+        assert spent['lance_io_call_duration_seconds_count{call="take"}'] >= 11
+        assert spent['lance_io_requests_total{operation="get"}'] > 0
+        assert not any(secret in "".join(after) for secret in (s3.user, s3.secret, s3.bucket))
+    assert theirs.count_rows() == 1007
+
+
+async def test_table_service_ends_well_under_load(tmp_path: Path) -> None:
+    """What it has acknowledged when it is told to end is there, and it loses no request that it took."""
+    uri = str(tmp_path / "orders.lance")
+    write_orders(uri, 100)
+    command = [sys.executable, EXAMPLES / "service" / "table_service.py", uri, "--port", "0"]
+    service = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
+    try:
+        assert service.stdout is not None
+        url = (await service.stdout.readline()).decode().strip()
+        assert await load_example("service/load_test").run(url, num_clients=8, seconds=60, num_requests=6) == 0
+        acknowledged: list[int] = []
+
+        async def add(session: aiohttp.ClientSession, first: int) -> None:
+            with suppress(aiohttp.ClientConnectionError):  # once it takes no more
+                for number in range(first, first + 1000):
+                    async with session.post("/rows", data=json.dumps({"id": number})) as answer:
+                        assert answer.status == 201, await answer.text()
+                        acknowledged.append(number)
+                        if len(acknowledged) == 20:
+                            service.send_signal(signal.SIGTERM)
+
+        async with aiohttp.ClientSession(url) as session:
+            await asyncio.gather(*(add(session, -1000 * (caller + 1)) for caller in range(4)))
+        assert await service.wait() == 0
+    finally:
+        if service.returncode is None:
+            service.kill()
+            await service.wait()
+    assert len(acknowledged) >= 20
+    assert sorted(lance.dataset(uri).to_table(filter="id < 0")["id"].to_pylist()) == sorted(acknowledged)

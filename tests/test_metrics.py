@@ -6,17 +6,23 @@ import asyncio
 import os
 import re
 import sys
+from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import lance
 import pyarrow as pa
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import lance_io
-from lance_io import metrics
+from lance_io import LanceOperation, metrics
+from lance_io.errors import CommitConflictError
+from lance_io.fragment import write_fragments
 from lance_io.io.cache import SearchCache, process_cache_stats
+from lance_io.io.call_metrics import CALLS
 from lance_io.store.counters import StoreStats, Tally, process_operations
 
 if TYPE_CHECKING:
@@ -93,6 +99,71 @@ async def test_awaited_calls(told: list[CallMetrics], s3: S3Server, s3_uri: str)
     assert [one.call for one in told] == ["open", "take", "take", "scan"]
     assert (told[2].rounds, told[2].num_requests) == (1, 1)
     assert told[2].bytes_read > 0
+
+
+async def test_every_way_to_commit_is_a_call(told: list[CallMetrics], tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    dataset = lance_io.write_dataset(pa.table({"a": range(10)}), uri)
+    fragments = write_fragments(pa.table({"a": [10]}), uri)
+    told.clear()
+    dataset = lance_io.LanceDataset.commit(uri, lance_io.LanceOperation.Append(fragments), read_version=1)
+    dataset.update({"a": "a + 1"}, "a = 3")
+    dataset.add_columns({"b": "a * 2"})
+    dataset.alter_columns({"path": "b", "name": "c"})
+    dataset.drop_columns(["c"])
+    dataset.update_config({"k": "v"})
+    dataset.tags.create("one", 1)
+    dataset.insert(pa.table({"a": [11]}), group_commit=True)
+    async with lance_io.AsyncDataset.open(uri) as other:
+        await other.insert(pa.table({"a": [12]}), group_commit=True)
+        await other.restore()
+    names = ["commit", "update", "add_columns", "alter_columns", "drop_columns", "update_metadata", "tag"]
+    names += ["group_append", "open", "group_append", "restore"]
+    assert [one.call for one in told] == names
+    assert set(names) <= {*CALLS.values()}
+
+
+def commit_numbers() -> dict[tuple[str, ...], float]:
+    return {name: value for name, value in numbers().items() if "_commit" in name[0] or "_group" in name[0]}
+
+
+def test_commits_are_counted_by_operation(tmp_path: Path) -> None:
+    """What is counted against the versions that are there then, and what made them by pylance."""
+    uri, before = str(tmp_path / "t"), commit_numbers()
+    dataset = lance_io.write_dataset(pa.table({"a": range(10)}), uri)
+    stale = lance_io.dataset(uri)
+    dataset.insert(pa.table({"a": [5]}))
+    dataset.insert(pa.table({"a": [6]}), group_commit=True)
+    dataset.delete("a = 5")
+    dataset.update_config({"k": "v"})
+    with pytest.raises(CommitConflictError):
+        lance_io.LanceDataset.commit(uri, LanceOperation.Delete([], [0], "true"), read_version=stale.version)
+    found = {name: value - before.get(name, 0) for name, value in commit_numbers().items()}
+    theirs = lance.dataset(uri)
+    made = Counter(type(one.operation).__name__ for one in theirs.get_transactions() if one is not None)
+    counted = {name[1]: value for name, value in found.items() if name[0] == "lance_io_commits_total" and value}
+    assert counted == made == {"Overwrite": 1, "Append": 2, "Delete": 1, "UpdateConfig": 1}
+    assert found["lance_io_commit_conflicts_total", "Delete"] == 1
+    assert found["lance_io_group_commits_total",] == found["lance_io_group_appends_total",] == 1
+
+
+def test_lost_races_are_counted(tmp_path: Path) -> None:
+    before = commit_numbers()
+    uri = str(tmp_path / "t")
+    lance_io.write_dataset(pa.table({"a": [1]}), uri)
+
+    @contextmanager
+    def lock(version: int) -> Iterator[None]:
+        """Somebody without the lock commits the version for which it was taken first."""
+        if version == 2:
+            lance.write_dataset(pa.table({"a": [2]}), uri, mode="append")
+        yield
+
+    lance_io.write_dataset(pa.table({"a": [3]}), uri, mode="append", commit_lock=lock)
+    found = {name: value - before.get(name, 0) for name, value in commit_numbers().items()}
+    assert found["lance_io_commit_races_total", "Append"] == 1
+    assert found["lance_io_commits_total", "Append"] == 1
+    assert sorted(lance.dataset(uri).to_table()["a"].to_pylist()) == [1, 2, 3]
 
 
 def test_a_watcher_that_fails_hurts_nobody(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<miniblock::indexed_page::IndexedPage>()?;
     m.add_class::<take::plain_page::PlainPage>()?;
     m.add_class::<take::array_page::ArrayPage>()?;
+    m.add_class::<v2_0::whole::WholeArray>()?;
     m.add_class::<io::http::RangeSigner>()?;
     m.add_class::<buffer::ArrowBatch>()?;
     m.add_class::<take::pages::Layouts>()?;
@@ -63,6 +64,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(arrays::maths::float_function, m)?)?;
     m.add_function(wrap_pyfunction!(io::plan::measure_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(io::plan::plan_reads, m)?)?;
+    m.add_function(wrap_pyfunction!(io::copies::read_copies, m)?)?;
     m.add_function(wrap_pyfunction!(io::pread::read_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(io::pread::read_files, m)?)?;
     m.add_function(wrap_pyfunction!(encode::bitpack::pack_block, m)?)?;
@@ -89,5 +91,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(v2_0::groups::unpack_groups, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::inflate::inflate, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::symbols::decode_symbols, m)?)?;
+    m.add_function(wrap_pyfunction!(v2_0::whole::whole_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(v2_0::whole::scan_arrays, m)?)?;
     Ok(())
 }

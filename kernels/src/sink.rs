@@ -137,6 +137,15 @@ pub enum Offsets {
     Wide(Vec<i64>),
 }
 
+impl From<Offsets> for OwnedBuffer {
+    fn from(offsets: Offsets) -> Self {
+        match offsets {
+            Offsets::Narrow(offsets) => offsets.into(),
+            Offsets::Wide(offsets) => offsets.into(),
+        }
+    }
+}
+
 /// An offset of variable-width values: i32 or i64 in memory, u32 or u64 on disk.
 pub trait Offset: bytemuck::Pod {
     const BYTES: usize;
@@ -213,11 +222,7 @@ impl<O: Offset> Strings<O> {
         if self.data.len() > O::MAX {
             return Err(too_long::<O>(self.data.len()));
         }
-        let offsets = match O::into_offsets(self.offsets) {
-            Offsets::Narrow(offsets) => offsets.into(),
-            Offsets::Wide(offsets) => offsets.into(),
-        };
-        Ok([offsets, self.data.into()])
+        Ok([O::into_offsets(self.offsets).into(), self.data.into()])
     }
 }
 

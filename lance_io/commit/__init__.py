@@ -9,6 +9,7 @@ record          a manifest as it was committed, and what made it
 target          where a commit goes, by which clock, what it knows and gives back
 loop            the commit loop: creating a table, changing one
 commit_queue    commits of one process to one table, one after the other
+commit_counts   what became of them
 rivals          commits of other processes: pauses after lost races, and giving way
 rebase_reads    reading what a rebase needs
 handler         what every way of making versions visible offers

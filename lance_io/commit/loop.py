@@ -25,6 +25,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lance_io.commit.commit_counts import COMMITS
 from lance_io.commit.commit_queue import Made, Turn
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.pins import pin_version, release
@@ -147,11 +148,13 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
         if isinstance(outcome, Taken):
             raise _exists(target)
     except CommitUnknownError as error:
+        COMMITS.add(transaction.name, unknown=1)
         error.transaction = transaction
         raise
     except Exception:  # also those of somebody else's uploads
         yield from _forget(target, written)
         raise
+    COMMITS.add(transaction.name, versions=1)
     return CommittedVersion(outcome.file, file.manifest, transaction, attempts=1)
 
 
@@ -182,13 +185,18 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
         with target.turns.commit(target.place) as loop.turn:
             committed = yield from loop.run()
     except CommitUnknownError as error:  # a pin stays, until it is too old: the manifest may come to be there
+        COMMITS.add(request.transaction.name, unknown=1)
         error.transaction = request.transaction
         raise
-    except Exception:  # also those of somebody else's uploads
+    except Exception as error:  # also those of somebody else's uploads
+        if isinstance(error, CommitConflictError):
+            COMMITS.add(request.transaction.name, conflicts=1)
         first = target.place.key(request.transaction.path) if request.is_repeated else None
         yield from _forget(target, [key for key in loop.written if key != first])
         yield from loop.release()
         raise
+    if committed.attempts:  # and was not found to be there already
+        COMMITS.add(request.transaction.name, versions=1)
     yield from loop.release()
     return committed
 
@@ -256,6 +264,7 @@ class _Loop:
             if committed is not None:
                 return committed
             attempts += 1
+            COMMITS.add(request.transaction.name, races=1)
             seen = self.base.version if self.base is not None else 0
             stalls = 0 if seen > newest else stalls + 1
             newest = max(newest, seen)

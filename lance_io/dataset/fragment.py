@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lance_io import runtime
 from lance_io.dataset import scanner as scanners
 from lance_io.dataset.lazy_module import later, later_plans, load
-from lance_io.dataset.not_offered import FragmentNotOffered
 from lance_io.dataset.properties import FragmentProperties
 from lance_io.dataset.rows.take_rows import take_fragment_positions
 from lance_io.dataset.run_plan import AsyncFace, SyncFace, run, run_awaited
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset import bases
     from lance_io.dataset.changes import delete_rows as deletions
+    from lance_io.dataset.columns import column_methods as row_changes
     from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
     from lance_io.dataset.scan.scan_options import ScanOptions
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version import describe, validation
     from lance_io.dataset.version.column_lists import Columns, Selection
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+    from lance_io.dataset.version.lance_schema import LanceSchema
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import write_fragments
     from lance_io.plans.plan import Plan
@@ -42,12 +43,13 @@ if TYPE_CHECKING:
 else:
     bases = later("lance_io.dataset.bases")
     deletions = later_plans("lance_io.dataset.changes.delete_rows")
+    row_changes = later("lance_io.dataset.columns.column_methods")
     describe = later("lance_io.dataset.version.describe")
     validation = later_plans("lance_io.dataset.version.validation")
     write_fragments = later("lance_io.dataset.write.write_fragments")
 
 
-class _Fragment(FragmentProperties, FragmentNotOffered):
+class _Fragment(FragmentProperties):
     """What both faces of a fragment have in common: its properties, and plans."""
 
     def _options(self, **given: Any) -> ScanOptions:
@@ -186,6 +188,57 @@ class SyncFragment(_Fragment, SyncFace):
     def delete_rows(self, offsets: Any) -> FragmentMetadata | None:
         """The fragment without rows given by their offsets in it, deleted rows counted; as `delete`."""
         return self._run(self._delete_rows(offsets))
+
+    def merge_columns(
+        self,
+        value_func: Any,
+        columns: list[str] | None = None,
+        batch_size: int | None = None,
+        reader_schema: pa.Schema | None = None,
+    ) -> tuple[FragmentMetadata, LanceSchema]:
+        """The fragment with new columns, and the table's schema with them, to be committed as a `Merge`.
+
+        value_func     SQL expressions by name, a function or rows, as for `LanceDataset.add_columns`
+        columns        what a function gets; all columns by default
+        batch_size     rows that are computed at once
+        reader_schema  of an iterable of record batches
+        """
+        return row_changes.merge_fragment_columns(
+            self._state, self._place, value_func, columns, batch_size, reader_schema
+        )
+
+    def merge(
+        self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
+    ) -> tuple[FragmentMetadata, LanceSchema]:
+        """The fragment with the columns of a table, by a key, and the table's schema with them; for a `Merge`.
+
+        Parameters as for `LanceDataset.merge`.
+        """
+        return row_changes.merge_fragment(self._state, self._place, data_obj, left_on, right_on, schema)
+
+    def update_columns(
+        self,
+        data_obj: Any,
+        left_on: str = "_rowid",
+        right_on: str | None = None,
+        schema: pa.Schema | None = None,
+        *,
+        with_offsets: bool = False,
+    ) -> tuple[FragmentMetadata, list[int]] | tuple[FragmentMetadata, list[int], bytes]:
+        """The fragment with new values of columns that are there, in the rows that have a table's keys.
+
+        data_obj      a table, data frame, reader or iterable of record batches (with `schema`): the key, and columns of
+                      this table, structs with all their members
+        left_on       the key's column here, also `_rowid` and `_rowaddr`
+        right_on      the key's column there, `left_on` by default
+        with_offsets  also give which rows have new values, for `updated_fragment_offsets`
+
+        Gives the fragment, the ids of the columns (`fields_modified`) and the offsets, to be committed as an `Update`
+        of `update_mode="rewrite_columns"`. The columns are written anew for all rows, whether or not one has a key.
+        Raises `ValueError` for columns that do not fit.
+        """
+        found = row_changes.update_columns(self._state, self._place, data_obj, left_on, right_on, schema)
+        return found if with_offsets else found[:2]
 
     @staticmethod
     def create(
@@ -353,6 +406,40 @@ class AsyncFragment(_Fragment, AsyncFace):
     async def delete_rows(self, offsets: Any) -> FragmentMetadata | None:
         """The fragment without rows given by their offsets in it; see `LanceFragment.delete_rows`."""
         return await self._run(self._delete_rows(offsets))
+
+    async def merge_columns(
+        self,
+        value_func: Any,
+        columns: list[str] | None = None,
+        batch_size: int | None = None,
+        reader_schema: pa.Schema | None = None,
+    ) -> tuple[FragmentMetadata, LanceSchema]:
+        """The fragment with new columns; see `LanceFragment.merge_columns`."""
+        await runtime.load_modules(row_changes.__name__)
+        return await row_changes.merge_fragment_columns_async(
+            self._state, self._place, value_func, columns, batch_size, reader_schema
+        )
+
+    async def merge(
+        self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
+    ) -> tuple[FragmentMetadata, LanceSchema]:
+        """The fragment with the columns of a table, by a key; see `LanceFragment.merge`."""
+        await runtime.load_modules(row_changes.__name__)
+        return await row_changes.merge_fragment_async(self._state, self._place, data_obj, left_on, right_on, schema)
+
+    async def update_columns(
+        self,
+        data_obj: Any,
+        left_on: str = "_rowid",
+        right_on: str | None = None,
+        schema: pa.Schema | None = None,
+        *,
+        with_offsets: bool = False,
+    ) -> tuple[FragmentMetadata, list[int]] | tuple[FragmentMetadata, list[int], bytes]:
+        """The fragment with new values of columns that are there; see `LanceFragment.update_columns`."""
+        await runtime.load_modules(row_changes.__name__)
+        found = await row_changes.update_columns_async(self._state, self._place, data_obj, left_on, right_on, schema)
+        return found if with_offsets else found[:2]
 
     @staticmethod
     async def create(

@@ -19,7 +19,6 @@ _REWRITE: Final = "delete the old rows and append the new ones, or " + _CHANGE
 _INDEX: Final = "this release makes and reads no indices; pylance does, and they stay valid beside our writes"
 _LOG: Final = "this release has no write-ahead log in memory; append with `insert` or `write_dataset`, or use pylance"
 _PARTS: Final = "this release merges no index segments; use pylance, on the same table"
-_FRAGMENT: Final = "use the method of pylance's fragment, and commit what it returns with pylance"
 _OVERLAY: Final = "replace whole columns by `DataReplacement`, or commit overlays with pylance"
 _SCANS: Final = "this release reads no write-ahead log in memory; use pylance"
 _CLEANUP: Final = "`explain_cleanup_old_versions` gives totals; `all_files()` and `tracked_files()` list the files"
@@ -80,23 +79,13 @@ class DatasetNotOffered:
     initialize_mem_wal = NotOffered(_LOG)
     mem_wal_index_details = NotOffered(_LOG)
     mem_wal_writer = NotOffered(_LOG)
-    merge = NotOffered("join tables with `pyarrow.Table.join` and overwrite, or " + _CHANGE)
     merge_existing_index_segments = NotOffered(_PARTS)
     merge_index_metadata = NotOffered(_PARTS)
     merge_insert = NotOffered(_REWRITE)
     new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
-    optimize = NotOfferedProperty("let pylance compact: `lance.dataset(uri).optimize.compact_files()`")
     prewarm_index = NotOffered(_INDEX)
     remap_row_addrs = NotOffered("address rows by stable row ids, which a compaction keeps (`enable_stable_row_ids`)")
     storage_options_accessor = NotOfferedProperty("`latest_storage_options` has the options")
-
-
-class FragmentNotOffered:
-    """Of `LanceFragment`."""
-
-    merge = NotOffered(_FRAGMENT)
-    merge_columns = NotOffered(_FRAGMENT)
-    update_columns = NotOffered(_FRAGMENT)
 
 
 class ScannerBuilderNotOffered:
@@ -137,7 +126,6 @@ _ROOT: Final = {
     "ShardWriter": _LOG,
     "ShardingField": _LOG,
     "ShardingSpec": _LOG,
-    "batch_udf": "compute in Python over `to_batches` and write the result, or give it to pylance's `add_columns`",
     "evaluate_sharding_spec": _LOG,
     "simd_info": "the kernels of this release choose no instructions when they run",
     "tokenize": _INDEX,

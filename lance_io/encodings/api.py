@@ -22,6 +22,7 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lance_io._kernels import WholeArray
     from lance_io.encodings.cuts import PageCuts
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
@@ -123,19 +124,26 @@ class ArrayLayout(ABC):
 
     join_key      pages whose rows can be decoded into one array have the same; None for those decoded alone
     stride_bytes  bytes of a value that lies in the file as in memory, else 0
+    shared_at     where in the file bytes lie that pages of sibling leaves need, too: the ends of their lists
+    whole         the page for the kernel that decodes all of it with others; None where it must be read by itself
     """
 
     num_rows: int
     join_key: str | None
     stride_bytes: int
+    whole: WholeArray | None
+    shared_at: int | None = None
 
     @abstractmethod
     def locate(self, index: Any) -> PageIndex:
         """An index that says where the page is, too."""
 
     @abstractmethod
-    def read_indexed(self, selection: RowSelection) -> Steps[tuple[pa.Array, PageIndex]]:
-        """The selected rows, in no more rounds than they take, and the page's index."""
+    def read_indexed(self, selection: RowSelection, *, is_again: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
+        """The selected rows, in no more rounds than they take, and the page's index.
+
+        is_again  rows of it were read before: an index that takes many bytes is worth them now. It is None before that
+        """
 
     @abstractmethod
     def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:

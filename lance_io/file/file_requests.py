@@ -42,8 +42,8 @@ from lance_io.store.api import InvalidRange, ShortRead
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.file.file_steps import Request
-    from lance_io.file.open.file_source import FileRef, ReadContext
+    from lance_io.file.file_steps import AnyFile, Request
+    from lance_io.file.open.file_source import ReadContext
     from lance_io.io.scheduler import FileReads, Handle, ReadScheduler
     from lance_io.io.stats import Sinks
 
@@ -106,7 +106,7 @@ class ReadFiles(Generic[T]):
 
     def answer_sync(self) -> T:
         """See `Request`."""
-        return _read_files_sync(self.steps, self.context)
+        return read_files_sync(self.steps, self.context)
 
     async def answer_async(self) -> T:
         """See `Request`."""
@@ -174,19 +174,28 @@ def _wait_sync(wait: Wait) -> None:
         wait.future.result()
 
 
-def _read_files_sync(steps: FilesSteps[T], context: ReadContext) -> T:
-    """Run a computation on several files to its end, reading in this thread."""
+def read_files_sync(
+    steps: FilesSteps[T],
+    context: ReadContext,
+    *,
+    gap_bytes: int | None = None,
+    sinks: Sinks | None = None,
+    is_charged: bool = False,
+) -> T:
+    """Run a computation on several files to its end, reading in this thread; the rest is as for `read_file_sync`."""
     store: Any = context.store
-    gap_bytes = store.profile.take_gap_bytes
-    sinks, pool = context.sinks_now(), context.pool
-    charged_bytes = 0
+    if gap_bytes is None:
+        gap_bytes = store.profile.take_gap_bytes
+    if sinks is None:
+        sinks = context.sinks_now()
+    pool, charged_bytes = context.pool, 0
 
     def scratch_of(num_bytes: int) -> Any | None:
         if SCRATCH_BYTES_MAX < num_bytes <= SPARES_BYTES:
             return spares().of(SPARES_BYTES)  # all of it, so that it serves the next one, too, however large that is
         return _scratch.of(num_bytes)
 
-    def answers_of(requests: list[tuple[FileRef, Request]], num_ranges: int, num_bytes: int) -> list[Any]:
+    def answers_of(requests: list[tuple[AnyFile, Request]], num_ranges: int, num_bytes: int) -> list[Any]:
         wanted = [(ref.key, request) for ref, request in requests if type(request) is Ranges]
         is_data = all(ranges.purpose == "data" for _, ranges in wanted)  # what is remembered has memory of its own
         scratch = scratch_of(num_bytes + gap_bytes * num_ranges + LINE_BYTES * len(wanted)) if is_data else None
@@ -202,7 +211,7 @@ def _read_files_sync(steps: FilesSteps[T], context: ReadContext) -> T:
         except (ShortRead, InvalidRange) as error:
             raise truncation_error(str(error.path), error) from error
 
-    def answer_one(wanted: tuple[FileRef, Request], scratch: Any = None) -> Any:
+    def answer_one(wanted: tuple[AnyFile, Request], scratch: Any = None) -> Any:
         ref, request = wanted
         try:
             if type(request) is Ranges:
@@ -213,16 +222,18 @@ def _read_files_sync(steps: FilesSteps[T], context: ReadContext) -> T:
         except (ShortRead, InvalidRange) as error:
             raise truncation_error(ref.key, error) from error
 
-    def answer(requests: list[tuple[FileRef, Request]] | Independent) -> list[Any]:
+    def answer(requests: list[tuple[AnyFile, Request]] | Independent) -> list[Any]:
         nonlocal charged_bytes
         if isinstance(requests, Independent):
-            return _read_files_sync(side_by_side(requests.steps), context)
+            return read_files_sync(
+                side_by_side(requests.steps), context, gap_bytes=gap_bytes, sinks=sinks, is_charged=is_charged
+            )
         num_ranges, num_bytes = _sums(requests)
-        if num_bytes > UNCHARGED_BYTES_MAX:
+        if num_bytes > UNCHARGED_BYTES_MAX and not is_charged:
             pool.charge(num_bytes)
             charged_bytes += num_bytes
         answers = answers_of(requests, num_ranges, num_bytes)
-        _count_answers(sinks, answers, num_ranges, num_bytes)
+        _count_answers(sinks, answers, num_ranges, num_bytes, is_held=not is_charged)
         return answers
 
     try:
@@ -232,15 +243,17 @@ def _read_files_sync(steps: FilesSteps[T], context: ReadContext) -> T:
             pool.charge(-charged_bytes)
 
 
-def _sums(requests: list[tuple[FileRef, Request]]) -> tuple[int, int]:
+def _sums(requests: list[tuple[AnyFile, Request]]) -> tuple[int, int]:
     """Ranges and bytes of one round."""
     ranges = [request for _, request in requests if type(request) is Ranges]
     whole = merge_ranges(ranges) if ranges else no_ranges()
     return len(whole), whole.num_bytes
 
 
-def _count_answers(sinks: Sinks, answers: list[Any], num_ranges: int, bytes_wanted: int) -> None:
-    """Count what one round brought; `num_ranges` and `bytes_wanted` are of its ranges."""
+def _count_answers(sinks: Sinks, answers: list[Any], num_ranges: int, bytes_wanted: int, *, is_held: bool) -> None:
+    """Count what one round brought; `num_ranges` and `bytes_wanted` are of its ranges, `is_held` is false where
+    somebody else counts these as held.
+    """
     num_reads = bytes_read = 0
     for found in answers:
         if type(found) is Fetched:
@@ -250,7 +263,7 @@ def _count_answers(sinks: Sinks, answers: list[Any], num_ranges: int, bytes_want
             num_bytes = len(found.buffer)
             num_ranges, bytes_wanted = num_ranges + 1, bytes_wanted + num_bytes
             num_reads, bytes_read = num_reads + 1, bytes_read + num_bytes
-    count_round(sinks, num_ranges, bytes_wanted, num_reads, bytes_read, bytes_read)
+    count_round(sinks, num_ranges, bytes_wanted, num_reads, bytes_read, bytes_read if is_held else 0)
 
 
 # -- on the engine's loop ---------------------------------------------------------------------------------------------
@@ -278,7 +291,7 @@ async def _wait_async(wait: Wait) -> None:
     await wait_until_done(wait.future)  # however it ended: whoever waits looks again, and fails by itself
 
 
-async def _answer_async(scheduler: ReadScheduler, requests: list[tuple[FileRef, Request]] | Independent) -> Any:
+async def _answer_async(scheduler: ReadScheduler, requests: list[tuple[AnyFile, Request]] | Independent) -> Any:
     """The answers to one round. All ranges are submitted before the first is awaited; what fails cancels the rest."""
     if isinstance(requests, Independent):
         return await _IndependentFiles(scheduler, requests.steps).run()
@@ -310,7 +323,7 @@ class _IndependentFiles:
     a file, but where its size is not known or somebody else is loading it.
     """
 
-    def __init__(self, scheduler: ReadScheduler, steps: Sequence[tuple[FileRef, FileSteps[Any]]]) -> None:
+    def __init__(self, scheduler: ReadScheduler, steps: Sequence[tuple[AnyFile, FileSteps[Any]]]) -> None:
         self._loop = asyncio.get_running_loop()
         self._steps = steps
         self._reads = [scheduler.file(ref.key, size_bytes=ref.size_bytes or None) for ref, _ in steps]

@@ -12,12 +12,11 @@ and returns its result. Page layouts yield only `Ranges`. Each yield is one roun
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from lance_io.encodings.rounds import fetch, merge_ranges
-from lance_io.file.open.file_source import FileRef
 from lance_io.records import dataclass
 from lance_io.spans import Fetched, Ranges, Steps
 
@@ -55,14 +54,31 @@ Answer: TypeAlias = Fetched | FetchedSuffix | None
 FileSteps: TypeAlias = Generator[Request, Any, T]
 
 
+class AnyFile(Protocol):
+    """A file as requests name it: as the manifest describes it, or opened.
+
+    size_bytes  0 where that is not known
+    """
+
+    @property
+    def key(self) -> str:
+        """The object."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all of it."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Independent:
     """Computations on several files that need not wait for each other; answered by the list of their results."""
 
-    steps: Sequence[tuple[FileRef, FileSteps[Any]]]
+    steps: Sequence[tuple[AnyFile, FileSteps[Any]]]
 
 
-FilesSteps: TypeAlias = Generator[list[tuple[FileRef, Request]] | Independent, list[Any], T]
+FilesSteps: TypeAlias = Generator[list[tuple[AnyFile, Request]] | Independent, list[Any], T]
 """The same on several files: each yield is the requests of one round, and is sent the answers; or an `Independent`."""
 
 
@@ -74,7 +90,7 @@ class Tail:
     buffer: Any
 
 
-def side_by_side(steps: Sequence[tuple[FileRef, FileSteps[T]]]) -> FilesSteps[list[T]]:
+def side_by_side(steps: Sequence[tuple[AnyFile, FileSteps[T]]]) -> FilesSteps[list[T]]:
     """Run computations on several files in lock step: what all of them ask for is one round."""
     results: list[Any] = [None] * len(steps)
     live: list[tuple[int, Request]] = []

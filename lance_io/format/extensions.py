@@ -4,6 +4,8 @@
     lance.bfloat16   fixed_size_binary(2)                                 the upper half of a little-endian float32
     lance.blob.v2    struct of data, uri (and position, size)             one of inline bytes and a reference
 
+Others are known once their module has added them, such as `lance_io.arrow`.
+
 pyarrow keeps one registry of such types per process, and the reference implementation refuses to load when somebody
 else has registered its names. So the types here are in the registry only for the moment in which a schema is resolved,
 and only where nobody has registered others: whoever has theirs loaded gets theirs.
@@ -19,19 +21,45 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _registry_lock: Final = threading.Lock()
+
+
+def to_bfloat16(values: Any) -> np.ndarray[Any, np.dtype[np.uint16]]:
+    """The nearest bfloat16s of numbers, ties to even, as their 16 bits; what is too large becomes infinite."""
+    with np.errstate(over="ignore"):
+        bits = np.ascontiguousarray(values, "<f4").view("<u4")
+    halves = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+    is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
+    return np.where(is_nan, (bits >> 16).astype("<u2") | np.uint16(0x40), halves).astype("<u2")
+
+
+class BFloat16(float):
+    """A float that a bfloat16 can hold: the nearest one of `value`."""
+
+    def __new__(cls, value: float) -> Self:
+        """Rounds ties to even. Raises `TypeError` for what is no number."""
+        return cls.from_bytes(to_bfloat16([value]).tobytes())
+
+    @classmethod
+    def from_bytes(cls, bytes: bytes) -> Self:
+        """The value that is stored as these two bytes, little-endian."""
+        if len(bytes) != 2:
+            raise ValueError(f"BFloat16.from_bytes: expected 2 bytes, got {len(bytes)}")
+        return float.__new__(cls, np.frombuffer(b"\0\0" + bytes, dtype="<f4")[0])
+
+    def as_float(self) -> float:
+        """As a plain float."""
+        return float(self)
 
 
 class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]
     """One bfloat16 value; `as_py` gives the float that it stands for."""
 
-    def as_py(self, **_kwargs: Any) -> float | None:
+    def as_py(self, **_kwargs: Any) -> BFloat16 | None:
         """The value as a Python float, None when null."""
-        if self.value is None:
-            return None
-        return float(np.frombuffer(b"\0\0" + self.value.as_py(), dtype="<f4")[0])
+        return None if self.value is None else BFloat16.from_bytes(self.value.as_py())
 
 
 class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
@@ -43,6 +71,38 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
         halves = np.frombuffer(raw, dtype="<u2", count=self.offset + len(self))[self.offset :]
         values = (halves.astype("<u4") << 16).view("<f4")
         return pa.array(values, pa.float32(), mask=self.is_null().to_numpy(zero_copy_only=False))
+
+    @classmethod
+    def from_float32(cls, values: pa.FloatArray) -> Self:
+        """The nearest bfloat16s of an array of floats."""
+        bits = to_bfloat16(values.fill_null(0).to_numpy(zero_copy_only=False))
+        validity = (
+            None if not values.null_count else pa.array(values.is_valid().to_numpy(zero_copy_only=False)).buffers()[1]
+        )
+        storage = pa.Array.from_buffers(pa.binary(2), len(bits), [validity, pa.py_buffer(bits.tobytes())])
+        array: Self = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
+        return array
+
+    @classmethod
+    def from_numpy(cls, array: np.ndarray[Any, Any]) -> Self:
+        """From an array of the type `bfloat16` of `ml_dtypes`, or of floats, which are rounded."""
+        values = array.view("<u2") if array.dtype.name == "bfloat16" else to_bfloat16(array)
+        storage = pa.Array.from_buffers(pa.binary(2), len(values), [None, pa.py_buffer(values.tobytes())])
+        made: Self = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
+        return made
+
+    def to_numpy(self, zero_copy_only: bool = False) -> np.ndarray[Any, Any]:
+        """As an array of the type `bfloat16` of `ml_dtypes`.
+
+        Raises `ValueError` where there are nulls, `ModuleNotFoundError` without `ml_dtypes`, which `to_float32` does
+        not need.
+        """
+        if self.null_count:
+            raise ValueError("Cannot convert null values to numpy")
+        from ml_dtypes import bfloat16
+
+        raw = np.frombuffer(self.storage.buffers()[1], dtype="<u2", count=self.offset + len(self))
+        return raw[self.offset :].view(bfloat16)
 
 
 class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
@@ -97,8 +157,13 @@ class BlobType(pa.ExtensionType):  # type: ignore[misc]
         return type(self), (self.storage_type,)
 
 
-_TYPES: Final = {"lance.bfloat16": BFloat16Type, "lance.blob.v2": BlobType}
-EXTENSION_NAMES: Final = frozenset(_TYPES)
+_TYPES: Final[dict[str, Callable[[], pa.ExtensionType]]] = {"lance.bfloat16": BFloat16Type, "lance.blob.v2": BlobType}
+EXTENSION_NAMES: Final = _TYPES.keys()
+
+
+def add_extension(example: pa.ExtensionType) -> None:
+    """Have schemas that name the extension of `example` resolved to its class from now on."""
+    _TYPES[example.extension_name] = lambda: example
 
 
 @contextmanager

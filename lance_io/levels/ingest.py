@@ -22,6 +22,7 @@ import pyarrow as pa
 from lance_io.errors import SchemaError, UnsupportedDataError
 from lance_io.format.schema import number_names
 from lance_io.format.schema_arrow import schema_from_arrow
+from lance_io.levels.blob_source import is_blob_source
 from lance_io.levels.jsonb_write import jsonb_values
 from lance_io.levels.lists import items_of, with_items
 
@@ -55,7 +56,7 @@ def ingester(field: Field, arrow: pa.Field[Any]) -> Callable[[pa.Array], pa.Arra
 
 
 def _check_same(given: Field, field: Field, path: str) -> None:
-    if field.is_blob_v2 and given.holds_blobs:
+    if (field.is_blob_v2 and given.holds_blobs) or (field.holds_blobs and is_blob_source(given)):
         return
     is_stored_json = field.logical_type == "json" and given.logical_type == "large_binary"
     if given.logical_type != field.logical_type and not is_stored_json:

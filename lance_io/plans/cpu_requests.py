@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from lance_io.limits import KIB
 from lance_io.records import dataclass
-from lance_io.runtime import cpu_count, cpu_pool
+from lance_io.runtime import cpu_count, cpu_pool, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,3 +93,18 @@ class Compute(Generic[T]):
         if self.num_bytes() <= INLINE_WORK_BYTES_MAX:
             return self.work()
         return await asyncio.get_running_loop().run_in_executor(cpu_pool(), self.work)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(Generic[T]):
+    """Something that may wait or take long, such as a function of the caller's: never done on a loop."""
+
+    work: Callable[[], T]
+
+    def answer_sync(self) -> T:
+        """See `Request`."""
+        return self.work()
+
+    async def answer_async(self) -> T:
+        """See `Request`."""
+        return await in_thread(self.work)

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import lance_io
 from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.encodings.v2_0.buffers import StoredBuffer
+from lance_io.io.stats import io_stats
 from tests.file.test_rounds import Bench, Lap, ranges_of
 
 if TYPE_CHECKING:
@@ -165,6 +167,34 @@ def test_a_scan_asks_for_every_byte_once(objects: dict[str, bytes]) -> None:
             assert key != other or end <= start
 
     bench.run(work)
+
+
+def test_leaves_below_one_list_ask_once_for_its_ends(tmp_path: Path) -> None:
+    """However large they are, and however little may be read ahead of the consumer."""
+    offsets = np.arange(0, 800_001, 2, dtype=np.int32)
+    members = [np.arange(800_000, dtype=kind) for kind in ("i8", "i2", "f8", "u4")]
+    rows = pa.table({"l": pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(members, [*"abcd"]))})
+    lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.0")
+    root = tmp_path / "t"
+    objects = {f"t/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    bench = Bench(objects)
+
+    [size] = [len(data) for key, data in objects.items() if key.startswith("t/data")]
+
+    async def work(lap: Lap) -> None:
+        table = await AsyncDataset.open("t", session=bench.session)
+        lap()
+        assert await table.to_table(io_buffer_size=1 << 20) == rows
+        asked = sorted(ranges_of(lap()[1]))
+        assert all(end <= start for (_, _, end), (_, start, _) in pairwise(asked))
+        assert size - 4096 < sum(end - start for _, start, end in asked) <= size
+
+    bench.run(work)
+    table = lance_io.dataset(str(root))
+    with io_stats() as seen:
+        assert table.to_table() == rows
+    assert seen.snapshot().num_reads == 2  # the end of the file, and all of it in one job
+    assert size - 4096 < seen.snapshot().bytes_read <= size + 4096
 
 
 def test_ends_of_small_pages_are_remembered(tmp_path: Path) -> None:

@@ -70,16 +70,21 @@ def test_indexes_are_those_of_single_pages(pages: Pages) -> None:
 
 
 def test_all_rows_of_all_pages(pages: Pages) -> None:
-    numbers, lists, texts = _kernels.scan_pages(pages.described, *pages.fetched(with_chunks=True))
+    numbers, lists, texts = _kernels.scan_pages([(pages.described, *pages.fetched(with_chunks=True))])
     assert (numbers[0], longs(numbers[1][0], "<i4")) == (5, [1, 2, 3, 4, 5])
     assert (lists[0], longs(lists[1][0], "<i4"), longs(lists[2][1][3], "<i4")) == (3, [7, 8, 9], [0, 2, 3])
     assert (texts[0], strings(*texts[1])) == (3, [b"blue", b"red", b"blue"])
 
 
+def _scan(*file: Any) -> Any:
+    """All rows of the pages of one file."""
+    return _kernels.scan_pages([file])
+
+
 @pytest.mark.parametrize("with_chunks", [False, True])
 def test_damage_names_its_page(pages: Pages, *, with_chunks: bool) -> None:
     pages.buffers[1][2] = bytes(16)  # no rows end in the chunk
-    kernel = _kernels.scan_pages if with_chunks else _kernels.index_pages
+    kernel = _scan if with_chunks else _kernels.index_pages
     with pytest.raises(DamagedError) as caught:
         kernel(pages.described, *pages.fetched(with_chunks=with_chunks))
     assert caught.value.args[1] == 1
@@ -87,7 +92,7 @@ def test_damage_names_its_page(pages: Pages, *, with_chunks: bool) -> None:
 
 @pytest.mark.parametrize("with_chunks", [False, True])
 def test_callers_mistakes_are_no_damage(pages: Pages, *, with_chunks: bool) -> None:
-    kernel = _kernels.scan_pages if with_chunks else _kernels.index_pages
+    kernel = _scan if with_chunks else _kernels.index_pages
     buffer, offsets = pages.fetched(with_chunks=with_chunks)
     fewer_buffers = [(*one[:7], one[7][:1]) for one in pages.described]
     for described, data, places in (

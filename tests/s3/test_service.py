@@ -27,7 +27,7 @@ ROWS = 5000
 
 
 def load_service() -> Any:
-    spec = importlib.util.spec_from_file_location("examples_service_at_load", EXAMPLES / "service.py")
+    spec = importlib.util.spec_from_file_location("examples_service_at_load", EXAMPLES / "service" / "lookups.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lance_io import runtime
-from lance_io.dataset.changes.change_tags import RefConflict
+from lance_io.dataset.changes.held_versions import RefConflict
 from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.errors import AccessDenied, CommitUnknownError, LanceError

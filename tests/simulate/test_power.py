@@ -35,6 +35,7 @@ WRITES = {
     "append": (BEFORE, "lance_io.write_dataset(pa.table({'a': [6, 7]}), URI, mode='append')", [*FIRST, 6, 7]),
     "delete": (BEFORE, "lance_io.dataset(URI).delete('a < 4')", [4, 5]),
     "update": (BEFORE, "lance_io.dataset(URI).update({'a': 'a + 10'}, 'a < 4')", [4, 5, 10, 11, 12, 13]),
+    "add values": (BEFORE, "lance_io.dataset(URI).add_columns(lambda rows: rows.rename_columns(['b']))", FIRST),
     "async append": (
         BEFORE,
         "import asyncio; asyncio.run(lance_io.AsyncDataset.write(pa.table({'a': [6, 7]}), URI, mode='append'))",

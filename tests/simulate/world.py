@@ -118,9 +118,13 @@ class World:
 
 
 def numbers(table: lance_io.LanceDataset) -> list[int]:
-    """The rows of a version, sorted."""
-    found: list[int] = sorted(table.to_table()["a"].to_pylist())
-    return found
+    """The rows of a version, sorted. Columns that `add_values` and `join` add are as they make them."""
+    rows = table.to_table()
+    found: list[int] = rows["a"].to_pylist()
+    for name, of_row in ADDED.items():
+        if name in rows.schema.names:
+            assert rows[name].to_pylist() == [of_row(number) for number in found]
+    return sorted(found)
 
 
 def referenced(manifest: Manifest) -> set[str]:
@@ -285,7 +289,28 @@ def commit_of(unknown: CommitUnknownError) -> Callable[[Session], Awaitable[Any]
     return lambda session: AsyncDataset.commit(URI, transaction, session=session)
 
 
-FIRST, SECOND = tuple(range(6)), tuple(range(10, 16))
+FIRST: tuple[int, ...] = tuple(range(6))
+SECOND: tuple[int, ...] = tuple(range(10, 16))
+ADDED: dict[str, Callable[[int], int | None]] = {
+    "computed": lambda number: number,
+    "joined": lambda number: number if number in SECOND else None,
+}
+
+
+async def add_values(session: Session) -> None:
+    """A column that a function computes; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "computed" not in table.schema.names:
+        await table.add_columns(lambda batch: pa.record_batch({"computed": batch["a"]}))
+
+
+async def join(session: Session) -> None:
+    """A column of another table; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "joined" not in table.schema.names:
+        await table.merge(pa.table({"a": SECOND, "joined": SECOND}), "a")
+
+
 CASES = (
     Case("create", create, (), FIRST),
     Case("append", append, (create,), FIRST + SECOND),
@@ -293,6 +318,8 @@ CASES = (
     Case("delete", delete, (create, append), (4, 5, *SECOND)),
     Case("delete again", delete, (create, append, lambda session: delete_one(session)), (4, 5, *SECOND)),
     Case("update", update, (create, append), (4, 5, *SECOND, *range(100, 104))),
+    Case("add values", add_values, (create, delete, append), (4, 5, *SECOND)),
+    Case("join", join, (create, append), FIRST + SECOND),
     Case("restore", restore, (create, append), FIRST),
     Case("tag", tag, (create,), FIRST, commits=False),
     Case("move tag", move_tag, (create, append, tag), FIRST + SECOND, commits=False),

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lance_io import _kernels
 from lance_io.errors import NotFound, UsageError
 from lance_io.limits import MIB
 from lance_io.store.api import Flow, WantedRange, flow
-from lance_io.store.disk_cache import range_database
+from lance_io.store.disk_cache import database_files, range_database
 from lance_io.store.disk_cache.cached_store import CachedStore
 from lance_io.store.disk_cache.disk_cache import PAUSE_S, DiskCache, open_disk_cache
 from lance_io.store.disk_cache.fixed_objects import NameSpace
@@ -79,7 +80,7 @@ def test_bytes_that_became_others_are_read_anew(tmp_path: Path) -> None:
         cache.keep(NAMES.of_range(key, 0, 1000), data)
     cache.flush()
     cache._database.close()
-    (file,) = tmp_path.rglob("*.sqlite")
+    (file,) = tmp_path.rglob("*.bytes")
     held = bytearray(file.read_bytes())
     for data in content.values():
         held[held.index(data[:32]) + 7] ^= 4
@@ -298,7 +299,9 @@ async def test_ranges_are_looked_for_first_and_read_together(tmp_path: Path) -> 
         assert tags == ["a", "b", "c", "d"]
         assert [one.is_cached for one in started] == [is_second, is_second, False, False]
         for one, (key, start, end, *_) in zip(started, wanted, strict=True):
-            assert bytes(one.result() or b"") == inner.files[key][start:end]
+            answer = one.result()
+            assert (answer is None) == (is_second and (key, start) == (KEY, 0))  # in the memory that was given
+            assert bytes(memory if answer is None else answer) == inner.files[key][start:end]
         assert len(inner.log) == (2 if is_second else 4)
         assert store.cache.flush()
 
@@ -420,7 +423,7 @@ async def test_no_thread_but_its_own_touches_the_disk(tmp_path: Path, monkeypatc
         return call
 
     class Watched:
-        """`sqlite3` and `os`, as the module sees them."""
+        """A module, as another one sees it."""
 
         def __init__(self, module: Any, names: set[str]) -> None:
             self.module, self.names = module, names
@@ -429,9 +432,11 @@ async def test_no_thread_but_its_own_touches_the_disk(tmp_path: Path, monkeypatc
             found = getattr(self.module, name)
             return watched(found) if name in self.names else found
 
-    monkeypatch.setattr(range_database, "sqlite3", Watched(sqlite3, {"connect"}))
-    calls = {"stat", "makedirs", "listdir", "scandir", "remove", "access"}
-    monkeypatch.setattr(range_database, "os", Watched(os, calls))
+    monkeypatch.setattr(database_files, "sqlite3", Watched(sqlite3, {"connect"}))
+    calls = {"stat", "makedirs", "listdir", "scandir", "remove", "access", "open", "pwrite", "fstat", "ftruncate"}
+    for module in (database_files, range_database):
+        monkeypatch.setattr(module, "os", Watched(os, calls))
+    monkeypatch.setattr(range_database, "_kernels", Watched(_kernels, {"read_copies"}))
     for name in ("find_many", "keep_many", "remove", "start_anew", "disk_bytes"):
         monkeypatch.setattr(range_database.RangeDatabase, name, watched(getattr(range_database.RangeDatabase, name)))
     memory = MemoryStore()

@@ -1,5 +1,6 @@
 //! What reads bytes: plans of reads, local files, ranged GETs and their sockets. Knows no pages.
 
+pub mod copies;
 pub mod http;
 pub mod plan;
 pub mod pread;

@@ -229,7 +229,7 @@ fn failed(read: Read, failure: ReadFailure) -> PyErr {
     }
 }
 
-fn threads_worthwhile(num_reads: usize, num_bytes: usize) -> usize {
+pub fn threads_worthwhile(num_reads: usize, num_bytes: usize) -> usize {
     (num_reads / THREAD_READS_MIN).max(num_bytes / THREAD_BYTES_MIN)
 }
 

@@ -189,18 +189,21 @@ fn index_to_python(index: Index) -> PyResult<IndexOut> {
     Ok((index.byte_offsets.into(), index.item_starts.into(), row_starts, preamble, dictionary))
 }
 
+/// Pages of a file, what was fetched for them, and where each of their buffers begins in that.
+type Fetched<'py> = (Vec<Described<'py>>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+
 /// `scan_pages` of the contract.
 #[pyfunction]
-#[pyo3(signature = (pages, buffer, offsets, /))]
-pub fn scan_pages<'py>(
-    py: Python<'py>,
-    pages: Vec<Described<'py>>,
-    buffer: &Bound<'py, PyAny>,
-    offsets: &Bound<'py, PyAny>,
-) -> PyResult<Vec<Leaf<'py>>> {
-    let input = Input::new(buffer)?;
-    let whole = described(&pages, input.bytes(), offsets, true)?;
-    let programs = pages.iter().map(|page| Page::parse(page.0.as_bytes())).collect::<PyResult<Vec<_>>>()?;
+#[pyo3(signature = (files, /))]
+pub fn scan_pages<'py>(py: Python<'py>, files: Vec<Fetched<'py>>) -> PyResult<Vec<Leaf<'py>>> {
+    let inputs = files.iter().map(|(_, buffer, _)| Input::new(buffer)).collect::<PyResult<Vec<_>>>()?;
+    let (mut whole, mut programs) = (Vec::new(), Vec::new());
+    for ((pages, _, offsets), input) in files.iter().zip(&inputs) {
+        whole.extend(described(pages, input.bytes(), offsets, true)?);
+        for page in pages {
+            programs.push(Page::parse(page.0.as_bytes())?);
+        }
+    }
     let steps = whole.iter().map(|page| page.steps() + page.num_items.max(0) as usize).sum();
     let leaves = gil::release(py, steps, || {
         let each = whole.iter().zip(&programs).enumerate();

@@ -27,10 +27,24 @@ pub struct ArrayPage {
     values: Values,
 }
 
+/// What is around a leaf.
 #[derive(Clone, Copy, PartialEq)]
-enum Around {
+pub enum Around {
     Struct,
     List { wide: bool },
+}
+
+impl Around {
+    /// Nodes as the contract writes them, innermost first.
+    pub fn parse(nodes: &[u8]) -> PyResult<Vec<Around>> {
+        let nodes = nodes.iter().map(|kind| match kind {
+            b's' => Ok(Around::Struct),
+            b'l' => Ok(Around::List { wide: false }),
+            b'L' => Ok(Around::List { wide: true }),
+            other => Err(invalid(format!("{other} around a leaf"))),
+        });
+        nodes.collect()
+    }
 }
 
 /// The lists of a page, and where the first of their items is among the values.
@@ -55,44 +69,77 @@ struct Items {
 /// Where values begin and end.
 struct Ends {
     /// One more than there are values, from 0 on.
-    borders: Vec<i64>,
-    /// Whether each is there; empty where all are.
-    valid: Vec<bool>,
+    borders: Borders,
+    /// A bit for each that is there; empty where all are.
+    valid: Vec<u8>,
+    adjustment: u64,
+}
+
+/// Offsets, in as few bytes as their greatest takes.
+enum Borders {
+    Narrow(Vec<u32>),
+    Wide(Vec<u64>),
+}
+
+impl Borders {
+    #[inline(always)]
+    fn get(&self, index: i64) -> i64 {
+        match self {
+            Borders::Narrow(borders) => i64::from(borders[index as usize]),
+            Borders::Wide(borders) => borders[index as usize] as i64,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Borders::Narrow(borders) => borders.len(),
+            Borders::Wide(borders) => borders.len(),
+        }
+    }
 }
 
 impl Ends {
     /// From ends as files store them.
     fn parse(stored: &[u8], adjustment: u64, end_max: u64) -> Checked<Self> {
-        let (entries, rest) = stored.as_chunks();
-        if !rest.is_empty() {
-            return damaged!("{} bytes of ends; each has 8", stored.len());
+        let end_max = end_max.min(i64::MAX as u64);
+        let mut valid = Vec::new();
+        let borders = match u32::try_from(end_max) {
+            Ok(_) => Borders::Narrow(borders_of(stored, adjustment, end_max, &mut valid, |end| end as u32)?),
+            Err(_) => Borders::Wide(borders_of(stored, adjustment, end_max, &mut valid, |end| end)?),
+        };
+        Ok(Ends { borders, valid, adjustment })
+    }
+
+    /// What it was made from.
+    fn stored(&self) -> Checked<Vec<u8>> {
+        let mut stored = vec_with_capacity(8 * self.len() as usize)?;
+        for index in 0..self.len() {
+            let added = if self.is_valid(index) { 0 } else { self.adjustment };
+            stored.extend((self.borders.get(index + 1) as u64 + added).to_le_bytes());
         }
-        let (mut borders, mut valid) = (vec_with_capacity(entries.len() + 1)?, vec_with_capacity(entries.len())?);
-        borders.push(0);
-        let (mut previous, end_max) = (0, end_max.min(i64::MAX as u64));
-        for entry in entries {
-            let stored = u64::from_le_bytes(*entry);
-            let is_there = stored < adjustment;
-            let end = if is_there { stored } else { stored - adjustment };
-            if end < previous || end > end_max {
-                return damaged!("an end of {end} behind one of {previous}, where all there is ends at {end_max}");
-            }
-            borders.push(end as i64);
-            valid.push(is_there);
-            previous = end;
-        }
-        if valid.iter().all(|is_there| *is_there) {
-            valid = Vec::new();
-        }
-        Ok(Ends { borders, valid })
+        Ok(stored)
     }
 
     fn len(&self) -> i64 {
         self.borders.len() as i64 - 1
     }
 
+    fn num_bytes(&self) -> usize {
+        let width = if matches!(self.borders, Borders::Narrow(_)) { 4 } else { 8 };
+        self.borders.len() * width + self.valid.len()
+    }
+
+    /// Where all values end.
+    fn end(&self) -> i64 {
+        self.borders.get(self.len())
+    }
+
+    fn length(&self, index: i64) -> i64 {
+        self.borders.get(index + 1) - self.borders.get(index)
+    }
+
     fn is_valid(&self, index: i64) -> bool {
-        self.valid.get(index as usize).copied().unwrap_or(true)
+        self.valid.get(index as usize / 8).is_none_or(|byte| byte & (1 << (index % 8)) != 0)
     }
 
     /// The bitmap of some values, and how many are null; no bitmap where none is.
@@ -102,6 +149,41 @@ impl Ends {
         }
         bitmap_of(indices.map(|index| self.is_valid(index)))
     }
+}
+
+/// Borders of values that are stored as their ends; `valid` becomes the bitmap of those that are there, if some are not.
+fn borders_of<B: Copy>(
+    stored: &[u8],
+    adjustment: u64,
+    end_max: u64,
+    valid: &mut Vec<u8>,
+    make: impl Fn(u64) -> B,
+) -> Checked<Vec<B>> {
+    let (entries, rest) = stored.as_chunks();
+    if !rest.is_empty() {
+        return damaged!("{} bytes of ends; each has 8", stored.len());
+    }
+    let mut borders = vec_with_capacity(entries.len() + 1)?;
+    borders.push(make(0));
+    let mut previous = 0;
+    for (at, entry) in entries.iter().enumerate() {
+        let stored = u64::from_le_bytes(*entry);
+        let is_there = stored < adjustment;
+        let end = if is_there { stored } else { stored - adjustment };
+        if end < previous || end > end_max {
+            return damaged!("an end of {end} behind one of {previous}, where all there is ends at {end_max}");
+        }
+        if !is_there {
+            if valid.is_empty() {
+                *valid = vec_with_capacity(entries.len().div_ceil(8))?;
+                valid.resize(entries.len().div_ceil(8), 0xff);
+            }
+            valid[at / 8] &= !(1 << (at % 8));
+        }
+        borders.push(make(end));
+        previous = end;
+    }
+    Ok(borders)
 }
 
 /// Flags as a bitmap, and how many are not set; no bitmap where all are.
@@ -141,13 +223,7 @@ impl ArrayPage {
         items: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
         lists: Option<(StoredEnds<'_>, i64)>,
     ) -> PyResult<Self> {
-        let around = around.iter().map(|kind| match kind {
-            b's' => Ok(Around::Struct),
-            b'l' => Ok(Around::List { wide: false }),
-            b'L' => Ok(Around::List { wide: true }),
-            other => Err(invalid(format!("{other} around a leaf"))),
-        });
-        let around = around.collect::<PyResult<Vec<_>>>()?;
+        let around = Around::parse(around)?;
         let values = match (ends, items) {
             (Some((stored, adjustment, end_max, wide)), None) => {
                 let ends = Ends::parse(Input::new(&stored)?.bytes(), adjustment, end_max)?;
@@ -170,6 +246,27 @@ impl ArrayPage {
         let page = ArrayPage { num_rows, around, lists, present_at, num_bitmaps, values };
         page.check()?;
         Ok(page)
+    }
+
+    /// Memory held, in bytes, about.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        let values = match &self.values {
+            Values::Fixed { .. } | Values::Bits { .. } => 0,
+            Values::Strings { ends, .. } => ends.num_bytes(),
+            Values::Codes { items, .. } => items.offsets.len() * size_of::<usize>() + items.data.len(),
+        };
+        size_of::<Self>() + values + self.lists.as_ref().map_or(0, |lists| lists.ends.num_bytes())
+    }
+
+    /// The ends that it was made with, as files store them; None without.
+    fn stored_ends(&self) -> PyResult<Option<OwnedBuffer>> {
+        let ends = match (&self.lists, &self.values) {
+            (Some(lists), _) => &lists.ends,
+            (None, Values::Strings { ends, .. }) => ends,
+            _ => return Ok(None),
+        };
+        Ok(Some(ends.stored()?.into()))
     }
 }
 
@@ -203,7 +300,7 @@ impl ArrayPage {
         let num_lists = self.around.iter().filter(|around| **around != Around::Struct).count();
         let num_slots = match &self.lists {
             None => Some(self.num_rows),
-            Some(lists) => lists.ends.borders.last().and_then(|end| end.checked_add(lists.first_slot)),
+            Some(lists) => lists.ends.end().checked_add(lists.first_slot),
         };
         let fits = |base: i64, bits: i64| {
             let bytes = num_slots.and_then(|slots| slots.checked_mul(bits)).map(|bits| bits / 8 + 1);
@@ -214,8 +311,7 @@ impl ArrayPage {
             Values::Bits { base } => fits(*base, 1),
             Values::Codes { base, .. } => fits(*base, 8),
             Values::Strings { base, ends, .. } => {
-                let end = ends.borders.last().and_then(|end| end.checked_add(*base));
-                *base >= 0 && end.is_some() && num_slots.is_some_and(|slots| slots <= ends.len())
+                *base >= 0 && ends.end().checked_add(*base).is_some() && num_slots.is_some_and(|slots| slots <= ends.len())
             }
         };
         let has_rows = self.lists.as_ref().map_or(self.num_rows >= 0, |lists| {
@@ -236,8 +332,8 @@ impl ArrayPage {
             let (start, end) = match &self.lists {
                 None => (row, row + 1),
                 Some(lists) => {
-                    let borders = &lists.ends.borders[row as usize..];
-                    (lists.first_slot + borders[0], lists.first_slot + borders[1])
+                    let borders = &lists.ends.borders;
+                    (lists.first_slot + borders.get(row), lists.first_slot + borders.get(row + 1))
                 }
             };
             match runs.last_mut() {
@@ -257,7 +353,7 @@ impl ArrayPage {
             Values::Bits { base } => bits(*base),
             Values::Codes { base, .. } => (base + start, base + end),
             Values::Strings { base, ends, .. } => {
-                (base + ends.borders[start as usize], base + ends.borders[end as usize])
+                (base + ends.borders.get(start), base + ends.borders.get(end))
             }
         };
         [values, self.present_at.map_or((0, 0), bits)]
@@ -337,10 +433,10 @@ impl ArrayPage {
             }
             Values::Strings { ends, wide, .. } => {
                 (validity, null_count) = ends.validity(slots.clone());
-                let lengths = slots.map(|slot| ends.borders[slot as usize + 1] - ends.borders[slot as usize]);
+                let lengths = slots.map(|slot| ends.length(slot));
                 let mut data = vec_with_capacity(total)?;
                 pieces.iter().for_each(|(_, [values, _])| data.extend_from_slice(values));
-                vec![buffer_of(offsets_of(lengths, num_items, *wide)?), data.into()]
+                vec![offsets_of(lengths, num_items, *wide)?.into(), data.into()]
             }
             Values::Codes { items, .. } => {
                 let codes = pieces.iter().flat_map(|(_, [codes, _])| codes.iter().copied());
@@ -352,7 +448,7 @@ impl ArrayPage {
                     data.extend_from_slice(item);
                     lengths.push(item.len() as i64);
                 }
-                vec![buffer_of(offsets_of(lengths.into_iter(), num_items, false)?), data.into()]
+                vec![offsets_of(lengths.into_iter(), num_items, false)?.into(), data.into()]
             }
         };
         Ok((values, validity, null_count))
@@ -392,8 +488,7 @@ type Leaf = (Vec<OwnedBuffer>, Option<Vec<u8>>, usize);
 
 impl Lists {
     fn layer(&self, rows: &[i64], wide: bool) -> Checked<LayerOut> {
-        let borders = &self.ends.borders;
-        let lengths = rows.iter().map(|&row| borders[row as usize + 1] - borders[row as usize]);
+        let lengths = rows.iter().map(|&row| self.ends.length(row));
         let (validity, null_count) = self.ends.validity(rows.iter().copied());
         Ok(LayerOut { length: rows.len(), validity, null_count, offsets: Some(offsets_of(lengths, rows.len(), wide)?) })
     }
@@ -415,11 +510,4 @@ fn offsets_of(lengths: impl Iterator<Item = i64>, count: usize, wide: bool) -> C
         return damaged!("{end} bytes or items wanted exceed what 32-bit offsets can address");
     }
     Ok(Offsets::Narrow(offsets.into_iter().map(|offset| offset as i32).collect()))
-}
-
-fn buffer_of(offsets: Offsets) -> OwnedBuffer {
-    match offsets {
-        Offsets::Narrow(offsets) => offsets.into(),
-        Offsets::Wide(offsets) => offsets.into(),
-    }
 }

@@ -112,10 +112,7 @@ impl Layout {
         let validity = leaf.and_then(|leaf| leaf.validity).map(OwnedBuffer::from);
         let column = values_node(&self.lists, length, validity, null_count, values.into_iter());
         layers.fold(column, |child, layer| {
-            let offsets = layer.offsets.map(|offsets| match offsets {
-                Offsets::Narrow(offsets) => OwnedBuffer::from(offsets),
-                Offsets::Wide(offsets) => OwnedBuffer::from(offsets),
-            });
+            let offsets = layer.offsets.map(OwnedBuffer::from);
             let validity = layer.validity.map(OwnedBuffer::from);
             let buffers = match offsets {
                 None => vec![validity],

@@ -10,7 +10,7 @@ use crate::sink::vec_with_capacity;
 use pyo3::prelude::*;
 
 /// Offsets, bytes, validity, number of nulls.
-type LookedUp = (OwnedBuffer, OwnedBuffer, Option<OwnedBuffer>, usize);
+type Found = (OwnedBuffer, OwnedBuffer, Option<OwnedBuffer>, usize);
 
 /// `look_up_codes` of the contract.
 #[pyfunction]
@@ -21,17 +21,33 @@ pub fn look_up_codes(
     offsets: &Bound<'_, PyAny>,
     data: &Bound<'_, PyAny>,
     wide: bool,
-) -> PyResult<LookedUp> {
+) -> PyResult<Found> {
     let (codes, offsets, data) = (Input::new(codes)?, Input::new(offsets)?, Input::new(data)?);
     let (codes, offsets, data) = (codes.bytes(), offsets.bytes(), data.bytes());
     let width = if wide { 8 } else { 4 };
     if offsets.len() < width || !offsets.len().is_multiple_of(width) {
         return Err(invalid(format!("{} bytes of offsets", offsets.len())));
     }
-    Ok(gil::release(py, codes.len(), || look_up(codes, offsets, data, width))?)
+    let found = gil::release(py, codes.len(), || look_up(codes, offsets, data, width, None))?;
+    Ok((found.offsets, found.data, found.validity.map(OwnedBuffer::from), found.null_count))
 }
 
-fn look_up(codes: &[u8], offsets: &[u8], data: &[u8], width: usize) -> Checked<LookedUp> {
+/// Strings.
+pub struct LookedUp {
+    pub offsets: OwnedBuffer,
+    pub data: OwnedBuffer,
+    pub validity: Option<Vec<u8>>,
+    pub null_count: usize,
+}
+
+/// The strings of codes; `is_null` tells which items are null, where some are.
+pub fn look_up(
+    codes: &[u8],
+    offsets: &[u8],
+    data: &[u8],
+    width: usize,
+    is_null: Option<&[bool]>,
+) -> Checked<LookedUp> {
     let num_items = offsets.len() / width - 1;
     let largest = codes.iter().fold(0, |largest, &code| largest.max(code)) as usize;
     if largest > num_items {
@@ -46,12 +62,17 @@ fn look_up(codes: &[u8], offsets: &[u8], data: &[u8], width: usize) -> Checked<L
     let Ok([offsets, data]) = <[OwnedBuffer; 2]>::try_from(found) else {
         return damaged!("strings without offsets");
     };
-    let null_count = codes.iter().filter(|&&code| code == 0).count();
-    let mut validity = None;
-    if null_count > 0 {
-        let mut flags: Vec<u8> = vec_with_capacity(codes.len())?;
+    let mut null_count = codes.iter().filter(|&&code| code == 0).count();
+    let mut flags: Vec<u8> = Vec::new();
+    if let Some(is_null) = is_null {
+        flags = vec_with_capacity(codes.len())?;
+        let is_there = |code: u8| usize::from(code).checked_sub(1).is_some_and(|item| is_null.get(item) == Some(&false));
+        flags.extend(codes.iter().map(|&code| u8::from(is_there(code))));
+        null_count = flags.iter().filter(|&&flag| flag == 0).count();
+    } else if null_count > 0 {
+        flags = vec_with_capacity(codes.len())?;
         flags.extend(codes.iter().map(|&code| u8::from(code != 0)));
-        validity = Some(pack(&flags)?.into());
     }
-    Ok((offsets, data, validity, null_count))
+    let validity = if null_count > 0 { Some(pack(&flags)?) } else { None };
+    Ok(LookedUp { offsets, data, validity, null_count })
 }

@@ -11,6 +11,36 @@ use pyo3::prelude::*;
 /// Starts and ends of the ranges, offsets, validity, number of nulls.
 type Decoded = (OwnedBuffer, OwnedBuffer, OwnedBuffer, Option<OwnedBuffer>, usize);
 
+/// How ends are stored: what is added for nulls, the greatest that may be, and whether Arrow's offsets are wide.
+#[derive(Clone, Copy)]
+pub struct Coding {
+    pub adjustment: u64,
+    pub end_max: u64,
+    pub wide: bool,
+}
+
+impl Coding {
+    pub fn new((adjustment, end_max, wide): (u64, u64, bool)) -> Self {
+        Coding { adjustment, end_max: end_max.min(i64::MAX as u64), wide }
+    }
+}
+
+/// What each range of values covers, and the offsets of values in all of that one behind the other.
+pub struct Spans {
+    pub starts: Vec<i64>,
+    pub ends: Vec<i64>,
+    pub offsets: Offsets,
+    pub validity: Option<Vec<u8>>,
+    pub null_count: usize,
+}
+
+impl Spans {
+    /// Where the last range ends.
+    pub fn last(&self) -> usize {
+        self.ends.last().map_or(0, |&end| end as usize)
+    }
+}
+
 /// `decode_ends` of the contract.
 #[pyfunction]
 #[pyo3(signature = (buffer, offsets, firsts, counts, adjustment, end_max, wide, /))]
@@ -28,15 +58,20 @@ pub fn decode_ends(
     let (buffer, offsets) = (Input::new(buffer)?, Input::new(offsets)?);
     let (firsts, counts) = (Input::new(firsts)?, Input::new(counts)?);
     let (offsets, firsts, counts) = (offsets.i64s()?, firsts.i64s()?, counts.i64s()?);
-    let stored = Stored { bytes: buffer.bytes(), adjustment, end_max: end_max.min(i64::MAX as u64) };
-    gil::release(
+    let coding = Coding::new((adjustment, end_max, wide));
+    let stored = Stored { bytes: buffer.bytes(), coding: &coding };
+    let found = gil::release(
         py,
         offsets.len() + counts.iter().fold(0usize, |sum, &count| sum.saturating_add(count as usize)),
-        || match wide {
-            false => decode::<i32>(&stored, &offsets, &firsts, &counts),
-            true => decode::<i64>(&stored, &offsets, &firsts, &counts),
-        },
-    )
+        || stored.decode(&offsets, &firsts, &counts),
+    )?;
+    let validity = found.validity.map(OwnedBuffer::from);
+    Ok((found.starts.into(), found.ends.into(), found.offsets.into(), validity, found.null_count))
+}
+
+/// All ends of a page, which are `bytes`.
+pub fn decode_all(bytes: &[u8], num_values: usize, coding: &Coding) -> PyResult<Spans> {
+    Stored { bytes, coding }.decode(&[0], &[0], &[num_values as i64])
 }
 
 /// Ends that are looked at together.
@@ -45,11 +80,17 @@ const BATCH: usize = 512;
 /// Ends as they are stored.
 struct Stored<'a> {
     bytes: &'a [u8],
-    adjustment: u64,
-    end_max: u64,
+    coding: &'a Coding,
 }
 
 impl Stored<'_> {
+    fn decode(&self, offsets: &[i64], firsts: &[i64], counts: &[i64]) -> PyResult<Spans> {
+        match self.coding.wide {
+            false => decode::<i32>(self, offsets, firsts, counts),
+            true => decode::<i64>(self, offsets, firsts, counts),
+        }
+    }
+
     /// The entries of a range, and the one before them unless they are the first.
     fn entries(&self, offset: i64, first: i64, count: usize) -> PyResult<(Option<u64>, &[[u8; 8]])> {
         let has_before = first > 0;
@@ -74,20 +115,20 @@ impl Stored<'_> {
             ascends &= end >= before;
             before = end;
         }
-        (ascends && before < self.adjustment && before <= self.end_max).then_some(before)
+        (ascends && before < self.coding.adjustment && before <= self.coding.end_max).then_some(before)
     }
 
     /// Whether the value is there, and where it ends.
     #[inline(always)]
     fn end(&self, stored: u64) -> (bool, u64) {
-        match stored < self.adjustment {
+        match stored < self.coding.adjustment {
             true => (true, stored),
-            false => (false, stored - self.adjustment),
+            false => (false, stored - self.coding.adjustment),
         }
     }
 }
 
-fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], counts: &[i64]) -> PyResult<Decoded> {
+fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], counts: &[i64]) -> PyResult<Spans> {
     if offsets.len() != firsts.len() {
         return Err(invalid(format!("{} offsets but {} first values", offsets.len(), firsts.len())));
     }
@@ -119,7 +160,7 @@ fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], count
             valid.resize(made.len() - 1, 1);
             for entry in entries {
                 let (is_valid, end) = stored.end(u64::from_le_bytes(*entry));
-                if end < previous || end > stored.end_max {
+                if end < previous || end > stored.coding.end_max {
                     check(stored, previous, end)?;
                 }
                 // Neither is more than an i64 can hold, so that many such ranges are needed to exceed 64 bits.
@@ -137,19 +178,15 @@ fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], count
         return Err(Damaged(text).into());
     }
     valid.resize(if null_count > 0 { total } else { 0 }, 1);
-    let validity = if null_count > 0 { Some(pack(&valid)?.into()) } else { None };
-    let made = match O::into_offsets(made) {
-        Offsets::Narrow(made) => made.into(),
-        Offsets::Wide(made) => made.into(),
-    };
-    Ok((starts.into(), ends.into(), made, validity, null_count))
+    let validity = if null_count > 0 { Some(pack(&valid)?) } else { None };
+    Ok(Spans { starts, ends, offsets: O::into_offsets(made), validity, null_count })
 }
 
 #[cold]
 fn check(stored: &Stored<'_>, previous: u64, end: u64) -> Checked<()> {
-    match previous <= end && end <= stored.end_max {
+    match previous <= end && end <= stored.coding.end_max {
         true => Ok(()),
-        false => damaged!("an end of {end} behind one of {previous}, where all there is ends at {}", stored.end_max),
+        false => damaged!("an end of {end} behind one of {previous}, where all there is ends at {}", stored.coding.end_max),
     }
 }
 

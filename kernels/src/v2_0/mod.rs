@@ -6,6 +6,7 @@ pub mod ends;
 pub mod groups;
 pub mod inflate;
 pub mod symbols;
+pub mod whole;
 
 use crate::error::invalid;
 use pyo3::prelude::*;

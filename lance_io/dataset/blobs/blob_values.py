@@ -262,7 +262,7 @@ class BlobBinaries:
         self._blobs = blobs
 
     def replace(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[None]:
-        """Replace descriptions in `columns` by bytes.
+        """Replace descriptions in `columns` by bytes, or by what `_bytes` of a subclass gives.
 
         runs  places of the rows and how many of them lie there, in order
         """

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
+    import pyarrow as pa
+
     from lance_io.commit.cleanup import CleanupStats
     from lance_io.dataset.changes import change_plans as changes
     from lance_io.dataset.changes import drop_table as drops
-    from lance_io.dataset.changes import evolve_schema as evolution
     from lance_io.dataset.changes import remove_versions as cleanups
     from lance_io.dataset.changes import transaction_history as history
     from lance_io.dataset.changes import update_rows as updates_plans
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes.lance_operation import Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
     from lance_io.dataset.changes.update_rows import UpdateResult
+    from lance_io.dataset.columns import column_methods as row_changes
+    from lance_io.dataset.columns import evolve_schema as evolution
+    from lance_io.dataset.compaction import optimizer as optimizers
+    from lance_io.dataset.compaction.optimizer import AsyncDatasetOptimizer, DatasetOptimizer
     from lance_io.dataset.version import index_descriptions
     from lance_io.dataset.version import index_descriptions as index_listing
     from lance_io.dataset.version.index_descriptions import IndexDescription
@@ -45,9 +50,11 @@ else:
     cleanups = later_plans("lance_io.dataset.changes.remove_versions")
     history = later_plans("lance_io.dataset.changes.transaction_history")
     updates_plans = later_plans("lance_io.dataset.changes.update_rows")
-    evolution = later_plans("lance_io.dataset.changes.evolve_schema")
     index_descriptions = later_plans("lance_io.dataset.version.index_descriptions")
     index_listing = later("lance_io.dataset.version.index_descriptions")
+    evolution = later_plans("lance_io.dataset.columns.evolve_schema")
+    row_changes = later("lance_io.dataset.columns.column_methods")
+    optimizers = later("lance_io.dataset.compaction.optimizer")
     drops = later("lance_io.dataset.changes.drop_table")
     writes = later("lance_io.dataset.write.run_write")
 
@@ -122,16 +129,34 @@ class DatasetChanges(SyncFace, DatasetProperties):
         reader_schema: Any = None,
         batch_size: int | None = None,
     ) -> None:
-        """Add columns: `pa.Field`s (one, a list, a schema) without values, or a dict of SQL expressions by name.
+        """Add columns, with values or without.
 
-        batch_size  rows that are computed at once
+        transforms     `pa.Field`s (one, a list, a schema): columns without values; a dict of SQL expressions by name; a
+                       function, or a `batch_udf`, that gets a record batch and gives one with the new columns; a
+                       table, data frame, reader or iterable of record batches with a row for each row of the table
+        read_columns   what a function gets, also `_rowid` and `_rowaddr`; all columns by default
+        reader_schema  of an iterable of record batches
+        batch_size     rows that are computed at once; a function's batches never lie in two fragments
 
         A struct that is there gets the members that it does not have. With values one data file is written for each
-        fragment, which holds the new columns only. `read_columns` and `reader_schema` are for functions and readers,
-        which are not offered yet. Raises `OSError` for a column that is there, `ValueError` for an expression that
-        does not fit the table.
+        fragment, which holds the new columns only. Raises `OSError` for a column that is there, for a function's error
+        and for too few or too many rows, `ValueError` for an expression that does not fit the table, `TypeError` for a
+        function that fails on a sample of one row. Nothing has changed then.
         """
-        self._change(evolution.add_columns(self._state, transforms, read_columns, reader_schema, batch_size))
+        self._state = row_changes.add_columns(self._state, transforms, read_columns, reader_schema, batch_size)
+
+    def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
+        """Add the columns of a table to the rows that have its keys; null for all others: a left join.
+
+        data_obj  a table, data frame, reader or iterable of record batches (with `schema`); it is held in memory
+        left_on   the key's column here, also `_rowid` and `_rowaddr`
+        right_on  the key's column there, `left_on` by default
+
+        Of several rows with one key the last one counts, and a null key is equal to a null key. Raises `OSError` for a
+        column that is on both sides, for keys of different types, and for a row without a match where a new column has
+        no nulls.
+        """
+        self._state = row_changes.merge(self._state, data_obj, left_on, right_on, schema)
 
     def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
         """Rename columns, allow or forbid nulls, cast them: `alter_columns({"path": "a.b", "name": "c"})`.
@@ -215,7 +240,12 @@ class DatasetChanges(SyncFace, DatasetProperties):
         """What made the newest versions, newest first."""
         return self._run(history.get_transactions(self._state, recent_transactions))
 
-    # -- cleaning up ------------------------------------------------------------------------------------------------
+    # -- compaction and cleaning up -----------------------------------------------------------------------------------
+
+    @property
+    def optimize(self) -> DatasetOptimizer:
+        """What keeps the table fast: `optimize.compact_files()`."""
+        return optimizers.DatasetOptimizer(self)
 
     def cleanup_old_versions(
         self,
@@ -340,8 +370,18 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         reader_schema: Any = None,
         batch_size: int | None = None,
     ) -> None:
-        """Add columns; see `LanceDataset.add_columns`."""
-        await self._change(evolution.add_columns(self._state, transforms, read_columns, reader_schema, batch_size))
+        """Add columns; see `LanceDataset.add_columns`. Record batches may come from an asynchronous iterable too."""
+        await runtime.load_modules(row_changes.__name__)
+        self._state = await row_changes.add_columns_async(
+            self._state, transforms, read_columns, reader_schema, batch_size
+        )
+
+    async def merge(
+        self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
+    ) -> None:
+        """Add the columns of a table by a key; see `LanceDataset.merge`."""
+        await runtime.load_modules(row_changes.__name__)
+        self._state = await row_changes.merge_async(self._state, data_obj, left_on, right_on, schema)
 
     async def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
         """Rename columns, allow or forbid nulls, cast them; see `LanceDataset.alter_columns`."""
@@ -408,6 +448,11 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     async def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
         """What made the newest versions, newest first."""
         return await self._run(history.get_transactions(self._state, recent_transactions))
+
+    @property
+    def optimize(self) -> AsyncDatasetOptimizer:
+        """`LanceDataset.optimize`, whose methods are awaited."""
+        return optimizers.AsyncDatasetOptimizer(self)
 
     async def cleanup_old_versions(
         self,

@@ -25,7 +25,13 @@ def read_transaction(state: DatasetState, version: int) -> Plan[Transaction | No
 
 def get_transactions(state: DatasetState, count: int) -> Plan[list[Transaction | None]]:
     """What made the newest versions, newest first."""
+    found = yield from stored_transactions(state, count)
+    return [None if stored is None else to_public(stored) for stored in found]
+
+
+def stored_transactions(state: DatasetState, count: int) -> Plan[list[StoredTransaction | None]]:
+    """`get_transactions`, as they are stored."""
     location = state.location
     files = (yield from list_versions(location.store, location.path))[::-1][:count]
     found: list[StoredTransaction | None] = yield Together([transaction_in(location, file) for file in files])
-    return [None if stored is None else to_public(stored) for stored in found]
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lance_io.dataset.lazy_module import later
 from lance_io.format.keys import POSITION_MAX
 from lance_io.format.schema import split_path
 from lance_io.format.schema_arrow import schema_from_arrow
@@ -14,7 +15,18 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.dataset.version import debug_text
     from lance_io.format.schema import Field, Schema
+else:
+    debug_text = later("lance_io.dataset.version.debug_text")
+
+
+class FieldMetadata(dict[str, str]):
+    """Metadata of a field: a dict, which gives itself when it is called, as releases of pylance differ there."""
+
+    def __call__(self) -> dict[str, str]:
+        """As a plain dict."""
+        return dict(self)
 
 
 @dataclass(frozen=True)
@@ -22,6 +34,7 @@ class LanceField:
     """One node of a schema."""
 
     _field: Field
+    _parent_id: int = -1
 
     def name(self) -> str:
         """Its own name, not a path."""
@@ -33,11 +46,12 @@ class LanceField:
 
     def children(self) -> list[LanceField]:
         """Member fields."""
-        return [LanceField(child) for child in self._field.children]
+        return [LanceField(child, self._field.id) for child in self._field.children]
 
-    def metadata(self) -> dict[str, str]:
-        """Field metadata."""
-        return {key: value.decode("utf-8", "replace") for key, value in self._field.metadata.items()}
+    @property
+    def metadata(self) -> FieldMetadata:
+        """Field metadata; `field.metadata()` is the same."""
+        return FieldMetadata({key: value.decode("utf-8", "replace") for key, value in self._field.metadata.items()})
 
     def is_unenforced_primary_key(self) -> bool:
         """Whether it was declared as part of the primary key."""
@@ -60,8 +74,7 @@ class LanceField:
         return self._field.to_arrow()
 
     def __repr__(self) -> str:
-        one = self._field
-        return f"LanceField(name={one.name!r}, id={one.id}, logical_type={one.logical_type!r}, nullable={one.nullable})"
+        return debug_text.write_debug(debug_text.show_field(self._field, self._parent_id), pretty=False)
 
 
 @dataclass(frozen=True)
@@ -84,13 +97,14 @@ class LanceSchema:
         return self._find(name, str.casefold) if exact is None else exact
 
     def _find(self, path: str, fold: Callable[[str], str]) -> LanceField | None:
-        level, found = self._schema.fields, None
+        level, found, parent_id = self._schema.fields, None, -1
         for part in split_path(path):
+            parent_id = -1 if found is None else found.id
             found = next((one for one in level if fold(one.name) == fold(part)), None)
             if found is None:
                 return None
             level = found.children
-        return None if found is None else LanceField(found)
+        return None if found is None else LanceField(found, parent_id)
 
     def unenforced_primary_key(self) -> list[LanceField]:
         """The fields declared as primary key: those with a position by it, then the others as they come."""
@@ -115,4 +129,4 @@ class LanceSchema:
         return LanceSchema(schema_from_arrow(schema))
 
     def __repr__(self) -> str:
-        return f"LanceSchema({', '.join(map(repr, self.fields()))})"
+        return debug_text.write_debug(debug_text.show_schema(self._schema), pretty=False)

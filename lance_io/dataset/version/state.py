@@ -18,7 +18,7 @@ from lance_io.dataset.version.column_lists import fields_along, prune
 from lance_io.dataset.version.object_keys import Places, Sources, branch_location
 from lance_io.errors import BindError, FormatError, NotFound, UnsupportedError, UsageError
 from lance_io.file.open.file_source import ReadContext
-from lance_io.format.version import V0_1, version_of_pair
+from lance_io.format.version import V0_1
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 from lance_io.spans import distinct
@@ -312,7 +312,7 @@ class DatasetState:
     @cached_property
     def has_batches(self) -> bool:
         """Whether data files may be of version 0.1, which consist of batches that have statistics."""
-        return V0_1 in {version_of_pair(*pair) for pair in self.manifest.fragments.version_pairs}
+        return V0_1 in self.manifest.fragments.file_versions
 
     @property
     def has_stable_row_ids(self) -> bool:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.write.input_data import AsyncRows
     from lance_io.dataset.write.write_progress import FragmentWriteProgress
     from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
+    from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.file_bytes import FileWriter, WrittenFile
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -127,6 +128,7 @@ class NewFiles:
     schema      of the files, in the order of the batches' columns; its metadata say whether the table manages blobs
     new_name    makes the name of a file
     places      where they go, one after the other in turn; None for the table's own folder
+    payloads    reads blobs that batches name in other files
     fragments   what was written, of id 0; none for no rows
     """
 
@@ -141,6 +143,7 @@ class NewFiles:
         durability: Durability | None = None,
         new_name: Callable[[], str] = data_file_name,
         places: Sequence[FilePlace] | None = None,
+        payloads: PayloadReader | None = None,
     ) -> None:
         self.location = location
         self._places = places or (FilePlace.of_table(location),)
@@ -155,7 +158,12 @@ class NewFiles:
         self._blob_table = location if manages_blobs(schema.metadata) else None
         if self._blob_table is not None and any(place.base_id is not None for place in self._places):
             raise UnsupportedError("a table that manages its blobs takes rows into its own folder only")
-        self._options = {"durability": durability, "blob_table": self._blob_table, **limits.options}
+        self._options = {
+            "durability": durability,
+            "blob_table": self._blob_table,
+            "payloads": payloads,
+            **limits.options,
+        }
         self._batches = _batches(limits) if version == V0_1 else None
         self._file: FileWriting | None = None
         self._name = ""
@@ -211,6 +219,10 @@ class NewFiles:
         yield from self.finish()
         if self._file is not None:
             yield from self._close()
+
+    def keep(self) -> None:
+        """Do not remove what is written so far, should the write fail."""
+        self._written.clear()
 
     def publish(self) -> Plan[None]:
         """Make the last file visible."""

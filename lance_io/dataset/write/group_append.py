@@ -34,6 +34,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from lance_io.commit.commit_counts import COMMITS
 from lance_io.commit.loop import CommitRequest, commit
 from lance_io.commit.target import Listing
 from lance_io.dataset.changes.remove_versions import after_commit
@@ -432,6 +433,7 @@ def _append(appends: Sequence[GroupAppend], queue: _Queue) -> Plan[Sequence[Grou
             raise
         return (yield from _append_apart(version, queue, error))
     if committed is not None:
+        COMMITS.add_group(len(version.written))
         if queue.made is None or queue.made.last.manifest.version < committed.manifest.version:
             assert version.base is not None
             queue.made = _Made.of(committed, version.base, queue.made)

@@ -46,7 +46,14 @@ async def write_table_async(
     write = _table_write(uri, mode, options)
     if not write.options.group_commit:
         return await run_write_async(write, data_obj, schema, write_rows)
-    rows = await async_rows_of(data_obj, schema)
+    if call_metrics.watchers:
+        with call_metrics.count_call(append_in_group):
+            return await _append_grouped_async(write, data_obj, schema)
+    return await _append_grouped_async(write, data_obj, schema)
+
+
+async def _append_grouped_async(write: Write, data: Any, schema: pa.Schema | None) -> DatasetState:
+    rows = await async_rows_of(data, schema)
     source = rows if isinstance(rows, AsyncRows) or rows.is_held else _pull_on_this_loop(rows)
     pulled = PulledRows()
     try:
@@ -64,6 +71,12 @@ def run_table_write(write: Write, data: Any, schema: pa.Schema | None) -> Datase
         return run_write(write, data, schema, write_rows)
     if not write.target.answers_sync:
         check_not_on_engine()
+    if call_metrics.watchers:
+        return call_metrics.watch_call(append_in_group, partial(_append_grouped, write, data, schema))
+    return _append_grouped(write, data, schema)
+
+
+def _append_grouped(write: Write, data: Any, schema: pa.Schema | None) -> DatasetState:
     rows = rows_of(data, schema)
     pulled = PulledRows()
     try:
@@ -112,9 +125,19 @@ def _run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable
 
 
 def _run_rows(write: Write, rows: Rows, make: Callable[..., Plan[T]]) -> T:
-    if write.target.answers_sync:
-        return drive_sync(make(write.target, rows, write.options))
-    return run_fed(rows.batches, lambda feed: drive_async(make(write.target, _feed_rows(rows, feed), write.options)))
+    return run_with_rows(
+        rows, lambda fed: make(write.target, fed, write.options), answers_sync=write.target.answers_sync
+    )
+
+
+def run_with_rows(rows: Rows, make: Callable[[Rows | AsyncRows], Plan[T]], *, answers_sync: bool) -> T:
+    """Run the plan that `make` gives for rows, which are pulled in this thread.
+
+    answers_sync  whether the store answers in the caller's thread
+    """
+    if answers_sync:
+        return drive_sync(make(rows))
+    return run_fed(rows.batches, lambda feed: drive_async(make(_feed_rows(rows, feed))))
 
 
 async def run_write_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
@@ -130,12 +153,20 @@ async def _run_write_async(write: Write, data: Any, schema: pa.Schema | None, ma
 
 
 async def _run_rows_async(write: Write, rows: Rows | AsyncRows, make: Callable[..., Plan[T]]) -> T:
-    if isinstance(rows, Rows) and rows.is_held and write.target.answers_sync:  # others may wait for anybody
-        return await drive_in_thread(partial(drive_sync, make(write.target, rows, write.options)))
-    source = _pull_on_this_loop(rows) if isinstance(rows, Rows) else rows
-    return await wrap_fed(
-        source.batches, lambda feed: drive_async(make(write.target, _feed_rows(rows, feed), write.options))
+    answers_sync = write.target.answers_sync
+    return await run_with_rows_async(
+        rows, lambda fed: make(write.target, fed, write.options), answers_sync=answers_sync
     )
+
+
+async def run_with_rows_async(
+    rows: Rows | AsyncRows, make: Callable[[Rows | AsyncRows], Plan[T]], *, answers_sync: bool
+) -> T:
+    """`run_with_rows` on any loop, on which asynchronous rows are pulled."""
+    if isinstance(rows, Rows) and rows.is_held and answers_sync:  # others may wait for anybody
+        return await drive_in_thread(partial(drive_sync, make(rows)))
+    source = _pull_on_this_loop(rows) if isinstance(rows, Rows) else rows
+    return await wrap_fed(source.batches, lambda feed: drive_async(make(_feed_rows(rows, feed))))
 
 
 def _feed_rows(rows: Rows | AsyncRows, feed: AsyncIterator[pa.RecordBatch]) -> AsyncRows:

@@ -68,8 +68,11 @@ class ArrayEncoding(Protocol):
         """Some of the values."""
         ...
 
-    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, Any]]:
-        """Some of the values, in no more rounds, and what `load_index` would give, if that was found on the way."""
+    def read_indexed(self, runs: Runs, is_again: bool) -> Steps[tuple[pa.Array, Any]]:
+        """Some of the values, in no more rounds, and what `load_index` would give, if that was found on the way.
+
+        is_again  some were read before: what costs more to find out is worth it now
+        """
         ...
 
     def scan(self) -> Steps[pa.Array]:
@@ -105,9 +108,9 @@ class WithNulls:
         (bits, num_set), array = yield from together(parts)
         return self._mask(array, bits, runs.num_values - num_set)
 
-    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, Any]]:
+    def read_indexed(self, runs: Runs, is_again: bool) -> Steps[tuple[pa.Array, Any]]:
         """Some values, and what is found on the way to them."""
-        parts: list[Steps[Any]] = [self.present.read_bits(runs), self.values.read_indexed(runs)]
+        parts: list[Steps[Any]] = [self.present.read_bits(runs), self.values.read_indexed(runs, is_again)]
         (bits, num_set), (array, index) = yield from together(parts)
         return self._mask(array, bits, runs.num_values - num_set), index
 

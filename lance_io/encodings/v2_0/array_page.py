@@ -6,7 +6,7 @@ Structs have no validity: those above a leaf are there, always. Lists have colum
 from __future__ import annotations
 
 from dataclasses import field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from lance_io.encodings.v2_0.buffers import PageBuffers, Runs
 from lance_io.encodings.v2_0.dictionary import ItemsIndex
 from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, kind_of, locate_values
 from lance_io.encodings.v2_0.variable import EndsIndex, Variable
+from lance_io.encodings.v2_0.whole import whole_values
 from lance_io.encodings.v2_1.blob import DESCRIPTOR_TYPE
 from lance_io.encodings.v2_1.page import damage_error
 from lance_io.encodings.values import build_values
@@ -33,7 +34,7 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io._kernels import Leaf
+    from lance_io._kernels import Leaf, WholeArray
     from lance_io.encodings.api import PageIndex
     from lance_io.encodings.v2_0.variable import Ends
     from lance_io.format.columns import PageInfo
@@ -90,7 +91,7 @@ def structs_around(nodes: Sequence[PathNode], array: pa.Array) -> pa.Array:
 def ends_known(index: PageIndex | None) -> EndsIndex | ItemsIndex | None:
     """What an index of a page says about its values."""
     if isinstance(index, LocatedIndex):
-        return index.index
+        return index.known
     return index if isinstance(index, (EndsIndex, ItemsIndex)) else None
 
 
@@ -100,8 +101,6 @@ class ArrayPage(ArrayLayout):
     path    of the column
     above   how many nodes of the path lists have put around it
     kind    its values, if kernels can take them
-    join_key  pages whose rows can be decoded into one array have the same; None for those decoded alone
-    stride_bytes  bytes of a value that lies in the file as in memory, else 0
     """
 
     def __init__(self, source: ArraySource, path: LeafPath, above: int) -> None:
@@ -112,8 +111,22 @@ class ArrayPage(ArrayLayout):
         self.structs = path.nodes[above:-1]
         self.values = open_array(source.message, path.leaf_type, source.num_rows, source.buffers)
         self.kind = None if path.leaf.is_blob or path.members is not None else kind_of(self.values)
-        self.join_key = None if self.kind is None or above else f"array {path.array_kind} {self.kind.shape!r}"
+        self.above = above
+        self.join_key = self._join_key()
         self.stride_bytes = 0 if self.kind is None else self.kind.stride_bytes
+
+    def _join_key(self) -> str | None:
+        is_located = not isinstance(self.values, Variable) or self.values.ends.are_few
+        if self.kind is None or self.above or not is_located:
+            return None
+        return f"array {self.path.array_kind} {self.kind.shape!r}"
+
+    @cached_property
+    def whole(self) -> WholeArray | None:  # type: ignore[override]  # found when it is first asked for
+        """The page for the kernel that decodes all of it with others; None where it must be read by itself."""
+        if self.kind is None or self.above:
+            return None
+        return whole_values(self.values, self.kind, self.num_rows, around_leaf(self.structs))
 
     @property
     def row_bits(self) -> int | None:
@@ -175,13 +188,14 @@ class ArrayPage(ArrayLayout):
             return (yield from cut_by_ends(ends, self.num_bytes, start, end, piece_bytes, known))
         return None
 
-    def read_indexed(self, selection: RowSelection) -> Steps[tuple[pa.Array, PageIndex]]:
+    def read_indexed(self, selection: RowSelection, *, is_again: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
         """The selected rows, in as many rounds, and the index, which is found on the way."""
         try:
-            array, index = yield from self.values.read_indexed(Runs.of(selection))
+            array, index = yield from self.values.read_indexed(Runs.of(selection), is_again)
         except DamagedError as error:
             raise damage_error(error) from None
-        return self._nest(array), self.locate(index)
+        is_open = index is None and not is_again and self.index_ranges() is not None
+        return self._nest(array), None if is_open else self.locate(index)
 
     def scan(self) -> Steps[pa.Array]:
         """All rows, in one round."""

@@ -95,7 +95,7 @@ class DictionaryValues:
         codes, items = yield from together([self.codes.read(runs), self.items.scan()])
         return self._decode(codes, items)
 
-    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, ItemsIndex | None]]:
+    def read_indexed(self, runs: Runs, is_again: bool) -> Steps[tuple[pa.Array, ItemsIndex | None]]:
         """Some values, and all items, unless they are too large to keep."""
         codes, items = yield from together([self.codes.read(runs), self.items.scan()])
         return self._decode(codes, items), _index(items) if items.nbytes <= ITEMS_KEPT_BYTES_MAX else None

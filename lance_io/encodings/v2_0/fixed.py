@@ -36,7 +36,7 @@ class FixedValues:
         """All values."""
         return self.read(Runs.all(self.num_values))
 
-    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, Any]]:
+    def read_indexed(self, runs: Runs, is_again: bool) -> Steps[tuple[pa.Array, Any]]:
         """Some values; there is nothing to remember."""
         return (yield from self.read(runs)), None
 

@@ -24,6 +24,7 @@ from lance_io.encodings.v2_0.array_page import ArrayPage, cut_by_ends, ends_know
 from lance_io.encodings.v2_0.buffers import Runs
 from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, locate_lists
 from lance_io.encodings.v2_0.variable import Ends
+from lance_io.encodings.v2_0.whole import whole_lists
 from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError
 from lance_io.format.error_context import REFUSALS, place_error
@@ -35,7 +36,7 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io._kernels import Leaf
+    from lance_io._kernels import Leaf, WholeArray
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.encodings.cuts import PageCuts
     from lance_io.encodings.v2_0.array_page import ArraySource
@@ -148,6 +149,7 @@ class ListPage(ArrayLayout):
         ends = open_ends(message.offsets, source.num_rows, source.buffers)
         wide = pa.types.is_large_list(self.node.arrow_type) or pa.types.is_large_binary(self.node.arrow_type)
         wide = wide or pa.types.is_large_string(self.node.arrow_type)
+        self.shared_at = ends.offset_bytes
         self.ends = Ends(source.num_rows, ends, message.null_offset_adjustment, message.num_items, wide=wide)
         if source.num_rows and message.null_offset_adjustment <= message.num_items:
             raise FormatError(
@@ -158,7 +160,7 @@ class ListPage(ArrayLayout):
     def _item_page(self) -> tuple[ArrayPage, int] | None:
         """The page of all items of this one, and where they begin in it, if kernels can read these as lists."""
         is_outermost = self.structs == self.path.nodes[: self.depth]
-        if self.items is None or not is_outermost or self.node.kind is not NodeKind.LIST or not self.ends.is_kept:
+        if self.items is None or not is_outermost or self.node.kind is not NodeKind.LIST:
             return None
         return self.items.one_page(self.first_item, self.first_item + self.num_items)
 
@@ -166,9 +168,19 @@ class ListPage(ArrayLayout):
     def join_key(self) -> str | None:  # type: ignore[override]  # found when it is first asked for
         """Pages whose rows can be decoded into one array have the same; None for those decoded alone."""
         found = self._item_page
-        if found is None or found[0].kind is None:
+        if found is None or found[0].kind is None or not self.ends.are_few:
             return None
         return f"lists {self.path.array_kind} {found[0].kind.shape!r}"
+
+    @cached_property
+    def whole(self) -> WholeArray | None:  # type: ignore[override]  # found when it is first asked for
+        """The page for the kernel that decodes all of it with others; None where it must be read by itself."""
+        found = self._item_page
+        if found is None:
+            return None
+        page, first_slot = found
+        assert page.kind is not None, "kernels know its items"
+        return whole_lists(self.ends, page.values, page.kind, first_slot, around_leaf(self.path.nodes[:-1]))
 
     def locate(self, index: EndsIndex | None) -> LocatedIndex:
         """The ends, and the page for kernels, if they take it."""
@@ -187,7 +199,7 @@ class ListPage(ArrayLayout):
         assert self._item_page is not None, "kernels decode no other pages"
         return nest(self.path, self._item_page[0].leaf_array(leaf), leaf[2])
 
-    @property
+    @cached_property
     def num_bytes(self) -> int:
         """Of the ends, and of the items, about."""
         if self.items is None:
@@ -223,9 +235,13 @@ class ListPage(ArrayLayout):
             return None
         return (yield from cut_by_ends(self.ends, self.num_bytes, start, end, piece_bytes, known))
 
-    def read_indexed(self, selection: RowSelection) -> Steps[tuple[pa.Array, PageIndex]]:
+    def read_indexed(self, selection: RowSelection, *, is_again: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
         """The selected rows, in as many rounds, and the ends, where they are few."""
-        index = self.locate((yield from self.ends.read_all()) if self.ends.is_kept else None)
+        index = None
+        if self.ends.is_kept(is_again=is_again):
+            index = self.locate((yield from self.ends.read_all()))
+        elif not self.ends.are_few:
+            index = self.locate(None)
         return (yield from self.read(index, selection)), index
 
     def scan(self) -> Steps[pa.Array]:

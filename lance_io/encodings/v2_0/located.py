@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from lance_io.encodings.v2_0.array import ArrayEncoding
     from lance_io.levels.path import PathNode
 
-PAGE_BYTES = 256  # of a page in the kernels, without its tables
+PAGE_BYTES = 256  # of a page without its tables
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocatedIndex:
     """What locates the rows of a page.
 
-    index  `EndsIndex` or `ItemsIndex`, or None where there is nothing to know
-    page   the same as kernels take it; None for pages that are read by themselves
+    index  `EndsIndex` or `ItemsIndex`; None where there is nothing to know, and where the page has the ends
+    page   the page as kernels take it; None for pages that are read by themselves
     """
 
     index: EndsIndex | ItemsIndex | None
@@ -42,9 +42,16 @@ class LocatedIndex:
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes."""
-        if self.index is None:
-            return PAGE_BYTES
-        return PAGE_BYTES + self.index.nbytes * (1 if self.page is None else 3)  # and as much again in the kernels
+        own_bytes = 0 if self.index is None else self.index.nbytes
+        return PAGE_BYTES + own_bytes + (0 if self.page is None else self.page.nbytes)
+
+    @property
+    def known(self) -> EndsIndex | ItemsIndex | None:
+        """What is known of the values: the ends again, where the page has them."""
+        if self.index is not None or self.page is None:
+            return self.index
+        ends = self.page.stored_ends()
+        return None if ends is None else EndsIndex(memoryview(ends))
 
 
 class ValuesKind(NamedTuple):
@@ -92,7 +99,7 @@ def kind_of(values: ArrayEncoding) -> ValuesKind | None:
             return ValuesKind(shape, inner.base_bytes, inner.row_bits * dtype.list_size, present_at)
         case Coded(is_coded=True):
             return None
-        case Variable(ends=ends, data=data) if ends.is_kept and not data.scheme:
+        case Variable(ends=ends, data=data) if not ends.buffer.scheme and not data.scheme:
             return ValuesKind(VariableShape(64 if ends.wide else 32), data.offset_bytes, 0)
         case DictionaryValues(dtype=dtype, codes=Flat(buffer=buffer)) if dtype == pa.string() and not buffer.scheme:
             return ValuesKind(VariableShape(32), buffer.offset_bytes, 0)
@@ -126,7 +133,7 @@ def locate_values(
     page = _kernels.ArrayPage(
         num_rows, around, kind.base_bytes, kind.row_bits, kind.present_at, kind.num_bitmaps, ends, items, None
     )
-    return LocatedIndex(index, page)
+    return LocatedIndex(index if ends is None else None, page)
 
 
 def locate_lists(ends: Ends, index: EndsIndex, kind: ValuesKind, first_slot: int, around: bytes) -> LocatedIndex:
@@ -138,7 +145,7 @@ def locate_lists(ends: Ends, index: EndsIndex, kind: ValuesKind, first_slot: int
     page = _kernels.ArrayPage(
         ends.num_values, around, kind.base_bytes, kind.row_bits, kind.present_at, kind.num_bitmaps, None, None, lists
     )
-    return LocatedIndex(index, page)
+    return LocatedIndex(None, page)
 
 
 def _kernel_ends(ends: Ends, index: EndsIndex) -> tuple[Any, int, int, bool]:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray, Steps
 
 END_BYTES: Final = 8
-ENDS_KEPT_BYTES_MAX: Final = 64 * KIB  # more costs a cold take more than its rows' ends, and the cache its room
+ENDS_READ_BYTES_MAX: Final = 64 * KIB  # more costs a cold take more than its rows' ends
+ENDS_KEPT_BYTES_MAX: Final = 256 * KIB  # more costs the cache its room: half as much, and a large request's time
 PLAIN_KEPT_BYTES_MAX: Final = 256 * KIB  # inflated in less than a millisecond, also where the event loop waits for it
 WIDE_TYPES: Final = (pa.large_string(), pa.large_binary())
 
@@ -81,13 +82,17 @@ class Ends:
         self.wide = wide
 
     @property
-    def is_kept(self) -> bool:
-        """Whether all of them are worth reading at once, and a place in the cache."""
+    def are_few(self) -> bool:
+        """Whether they are worth a place in the cache."""
         return not self.buffer.scheme and 0 < self.buffer.plain_bytes <= ENDS_KEPT_BYTES_MAX
+
+    def is_kept(self, *, is_again: bool) -> bool:
+        """Whether all of them are worth reading for some rows: very few at once, others when a page is wanted again."""
+        return self.are_few and (is_again or self.buffer.plain_bytes <= ENDS_READ_BYTES_MAX)
 
     def index_ranges(self) -> Ranges | None:
         """Where all of them lie, unless they are too many to keep."""
-        if not self.is_kept:
+        if not self.are_few:
             return None
         start = self.buffer.offset_bytes
         return Ranges.of((start, start + self.buffer.plain_bytes), purpose="index")
@@ -98,8 +103,8 @@ class Ends:
 
     def read_all(self) -> Steps[EndsIndex]:
         """All of them, however many: one round."""
-        data = yield from self.buffer.fetch_all(purpose="index", keep=not self.is_kept)
-        return EndsIndex(bytes(data) if self.is_kept else data)  # many are held by the pieces of one scan, uncopied
+        data = yield from self.buffer.fetch_all(purpose="index", keep=not self.are_few)
+        return EndsIndex(bytes(data) if self.are_few else data)  # many are held by the pieces of one scan, uncopied
 
     def read(self, runs: Runs, index: Any) -> Steps[Spans]:
         """Where some values lie: one round, none with an index."""
@@ -154,7 +159,7 @@ class Variable:
         """Whether the bytes are compressed, and worth a place in the cache without it."""
         data = self.data
         return (
-            bool(data.scheme) and self.ends.is_kept and max(data.size_bytes, data.plain_bytes) <= PLAIN_KEPT_BYTES_MAX
+            bool(data.scheme) and self.ends.are_few and max(data.size_bytes, data.plain_bytes) <= PLAIN_KEPT_BYTES_MAX
         )
 
     def index_ranges(self) -> Ranges | None:
@@ -186,14 +191,15 @@ class Variable:
             fetched = yield from self.data.fetch(starts, ends, keep=len(starts) == 1)
         return self._array(spans, runs.num_values, gather(fetched, ends - starts))
 
-    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, EndsIndex | None]]:
+    def read_indexed(self, runs: Runs, is_again: bool) -> Steps[tuple[pa.Array, EndsIndex | None]]:
         """Some values, and the index, of small pages: two rounds, one where bytes are kept."""
-        if self._keeps_plain:
+        is_kept = self.ends.is_kept(is_again=is_again)
+        if is_kept and self._keeps_plain:
             ranges = self.index_ranges()
             assert ranges is not None, "ends that are kept"
             found = self.load_index((yield ranges))
             return (yield from self.read(runs, found)), found
-        index = (yield from self.ends.read_all()) if self.ends.is_kept else None
+        index = (yield from self.ends.read_all()) if is_kept else None
         return (yield from self.read(runs, index)), index
 
     def scan(self) -> Steps[pa.Array]:

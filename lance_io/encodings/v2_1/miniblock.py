@@ -256,7 +256,7 @@ class MiniBlockPage:
         fetched = yield whole_ranges([self])
         try:
             if not self.keeps_indices:
-                (leaf,) = _kernels.scan_pages([self.described], fetched.buffer, fetched.offsets)
+                (leaf,) = _kernels.scan_pages([([self.described], fetched.buffer, fetched.offsets)])
                 return self.build(leaf)
         except DamagedError as error:
             raise damage_error(error) from None
@@ -377,13 +377,17 @@ def whole_ranges(pages: Sequence[MiniBlockPage]) -> Ranges:
     return _ranges(starts, [size for page in pages for size in page.source.buffer_sizes], "data")
 
 
-def decode_whole(pages: Sequence[MiniBlockPage], fetched: Fetched) -> list[pa.Array]:
-    """All rows of pages that have a `join_key`, one array each; a `DamagedError` carries the number of the page.
+def decode_whole(files: Sequence[tuple[Sequence[MiniBlockPage], Fetched]]) -> list[pa.Array]:
+    """All rows of pages of some files that have a `join_key`, one array each; a `DamagedError` carries the number of
+    the page among all.
 
-    fetched  what `whole_ranges` asked for
+    files  pages, and what `whole_ranges` asked for
     """
-    leaves = _kernels.scan_pages([page.described for page in pages], fetched.buffer, fetched.offsets)
-    return [page.build(leaf) for page, leaf in zip(pages, leaves, strict=True)]
+    leaves = _kernels.scan_pages(
+        [([page.described for page in pages], fetched.buffer, fetched.offsets) for pages, fetched in files]
+    )
+    every = [page for pages, _ in files for page in pages]
+    return [page.build(leaf) for page, leaf in zip(every, leaves, strict=True)]
 
 
 def _ranges(starts: list[int], sizes: list[int], purpose: Purpose) -> Ranges:

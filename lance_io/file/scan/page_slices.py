@@ -11,7 +11,7 @@ bytes (`encodings/cuts.py` tells the one exception).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import limits
@@ -19,12 +19,13 @@ from lance_io._kernels import DamagedError
 from lance_io.encodings.api import ArrayLayout, RowSelection
 from lance_io.encodings.cuts import cut_page
 from lance_io.encodings.rounds import fetch, together
-from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_whole, whole_ranges
+from lance_io.encodings.v2_1 import miniblock
+from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.file.file_steps import served_by
+from lance_io.file.file_steps import served_by, side_by_side
 from lance_io.format.error_context import REFUSALS, place_error
-from lance_io.format.version import V0_1
+from lance_io.format.version import V0_1, V2_0
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.encodings.api import PageIndex, PageLayout
-    from lance_io.file.file_steps import FileSteps, Tail
+    from lance_io.file.file_steps import FilesSteps, FileSteps, Tail
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.projected_pages import TableFile
     from lance_io.io.cache import SearchCache
-    from lance_io.spans import Steps
+    from lance_io.spans import Fetched, Ranges, Steps
 
 NEARLY_ALL: Final = 7 / 8  # reading the rest of the page too costs less than a round for its index
 
@@ -73,7 +74,9 @@ class Piece:
         if not self.is_whole or self.index is not None:
             return False
         page = self.page
-        return type(page) is MiniBlockPage and not page.keeps_indices
+        if type(page) is MiniBlockPage:
+            return not page.keeps_indices
+        return isinstance(page, ArrayLayout) and page.whole is not None
 
     @property
     def slots(self) -> tuple[int, int]:
@@ -133,12 +136,10 @@ class Piece:
 
 
 def read_group(group: Sequence[Piece]) -> Steps[list[pa.Array]]:
-    """Read and decode some pieces of one file, as `Piece.steps` does; whole mini-block pages in one kernel call."""
-    is_joined = [piece.is_joined for piece in group]
-    if sum(is_joined) < 2:
+    """Read and decode some pieces of one file, as `Piece.steps` does; whole pages that can be in one kernel call."""
+    joined, others = _split_joined(group)
+    if len(joined) < 2:
         return (yield from together([piece.steps() for piece in group]))
-    joined = [at for at, one in enumerate(is_joined) if one]
-    others = [at for at, one in enumerate(is_joined) if not one]
     arrays, *rest = yield from together(
         [_read_joined([group[at] for at in joined]), *[group[at].steps() for at in others]]
     )
@@ -146,14 +147,78 @@ def read_group(group: Sequence[Piece]) -> Steps[list[pa.Array]]:
     return [found[at] for at in range(len(group))]
 
 
+def read_groups(groups: Sequence[Sequence[Piece]]) -> FilesSteps[list[pa.Array]]:
+    """`read_group` for groups of several files, one array for each piece in order.
+
+    Whole pages that can be are decoded in one kernel call for all files, after the last round.
+    """
+    split = [_split_joined(group) for group in groups]
+    fetched = yield from side_by_side(
+        [(group[0].file, _fetch_group(group, *places)) for group, places in zip(groups, split, strict=True)]
+    )
+    joined = [[group[at] for at in places] for group, (places, _) in zip(groups, split, strict=True)]
+    decoded = iter(_decode_joined([(some, one) for some, (one, _) in zip(joined, fetched, strict=True) if some]))
+    result: list[pa.Array] = []
+    for group, (places, others), (_, arrays) in zip(groups, split, fetched, strict=True):
+        found = dict(zip(others, arrays, strict=True))
+        found.update((at, next(decoded)) for at in places)
+        result += [found[at] for at in range(len(group))]
+    return result
+
+
+def _split_joined(group: Sequence[Piece]) -> tuple[list[int], list[int]]:
+    """Places of the pieces that can be decoded in one call with others, and of the rest."""
+    is_joined = [piece.is_joined for piece in group]
+    joined = [at for at, one in enumerate(is_joined) if one]
+    return joined, [at for at, one in enumerate(is_joined) if not one]
+
+
+def _fetch_group(
+    group: Sequence[Piece], joined: list[int], others: list[int]
+) -> Steps[tuple[Fetched | None, list[pa.Array]]]:
+    """What the joined pieces of a group are decoded from, and the arrays of the others."""
+    steps = [group[at].steps() for at in others]
+    if not joined:
+        return None, (yield from together(steps))
+    ranges = _whole_ranges([group[at] for at in joined])
+    if not others:
+        return (yield from served_by(group[0].tail, fetch(ranges))), []
+    ranges.keep = True  # the others may take more rounds, and this is decoded after the last one
+    fetched, *arrays = yield from together([served_by(group[0].tail, fetch(ranges)), *steps])
+    return fetched, arrays
+
+
 def _read_joined(group: list[Piece]) -> Steps[list[pa.Array]]:
+    fetched = yield from served_by(group[0].tail, fetch(_whole_ranges(group)))
+    return _decode_joined([(group, fetched)])
+
+
+def _whole_ranges(group: list[Piece]) -> Ranges:
     pages: list[Any] = [piece.page for piece in group]
-    fetched = yield from served_by(group[0].tail, fetch(whole_ranges(pages)))
-    try:
-        return decode_whole(pages, fetched)
-    except DamagedError as error:
-        at = error.args[1] if len(error.args) > 1 else 0
-        raise group[at].locate(damage_error(error)) from None
+    return _kind_of(group).whole_ranges(pages)
+
+
+def _decode_joined(files: list[tuple[list[Piece], Fetched]]) -> list[pa.Array]:
+    """All rows of the pages of some files, from what `_whole_ranges` asked for: one kernel call for each kind."""
+    arrays: list[pa.Array] = []
+    for kind, run in groupby(files, lambda one: _kind_of(one[0])):
+        here = list(run)
+        try:
+            arrays += kind.decode_whole([([piece.page for piece in group], fetched) for group, fetched in here])
+        except DamagedError as error:
+            at = error.args[1] if len(error.args) > 1 else 0
+            pieces = [piece for group, _ in here for piece in group]
+            raise pieces[at].locate(damage_error(error)) from None
+    return arrays
+
+
+def _kind_of(group: list[Piece]) -> Any:
+    """The module that reads whole pages like those of a file."""
+    if type(group[0].page) is MiniBlockPage:
+        return miniblock
+    from lance_io.encodings.v2_0 import whole  # with all that reads 2.0, which new tables do not need
+
+    return whole
 
 
 def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) -> Steps[pa.Array]:
@@ -214,16 +279,30 @@ def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int) -> boo
 
     first      of those
     num_bytes  of those
-    bytes_max  of all of them
+    bytes_max  of all of them; leaves below one list may have more, as they would each ask for its ends
     """
     if piece.file is not first.file:
         return False
     if piece.file.version == V0_1 and piece.row_start == first.row_start:  # pages of all columns alternate there
         bytes_max = limits.SCAN_PIECE_BYTES
+    if bytes_max > 0 and _is_sibling(piece, first):
+        bytes_max = max(bytes_max, limits.SCAN_SIBLINGS_BYTES)
     if num_bytes + piece.num_bytes > bytes_max:
         return False
     follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
     return follows or piece.row_start == first.row_start
+
+
+def _is_sibling(piece: Piece, first: Piece) -> bool:
+    """Whether two pieces of a file are the same rows of two leaves below one list of version 2.0."""
+    if piece.file.version != V2_0 or piece.row_start != first.row_start:
+        return False
+    if piece.index is not None or first.index is not None:  # which has the ends
+        return False
+    page, other = piece.page, first.page
+    if not isinstance(page, ArrayLayout) or not isinstance(other, ArrayLayout):
+        return False
+    return page.shared_at is not None and page.shared_at == other.shared_at
 
 
 def goes_behind(piece: Piece, num_rows: int, num_bytes: int) -> bool:

@@ -10,9 +10,10 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lance_io.file.file_requests import read_file_sync
+from lance_io import limits
+from lance_io.file.file_requests import read_file_sync, read_files_sync
 from lance_io.file.scan.batches import Collector, Cutter
-from lance_io.file.scan.page_slices import goes_behind, goes_with, read_group
+from lance_io.file.scan.page_slices import goes_behind, goes_with, read_group, read_groups
 from lance_io.file.scan.readahead import DEFAULT_READAHEAD, Readahead, file_pieces, group_bytes, in_row_order
 from lance_io.io.spares import spares
 from lance_io.io.stats import count_held
@@ -230,8 +231,10 @@ class _Ahead:
         self._jobs: deque[_Job] = deque()
         self._ahead = ahead
         self._is_alone = cpu_count() == 1
-        self._group_bytes = group_bytes()
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
+        self._group_bytes = (
+            group_bytes() if self._files_per_job == 1 else limits.SCAN_JOB_BYTES
+        )  # other threads have files
         self._fill()
 
     def _pieces_of(self, span: Span) -> list[tuple[int, Piece]]:
@@ -244,15 +247,16 @@ class _Ahead:
         return in_row_order(found)
 
     def _decode(self, job: _Job) -> list[pa.Array]:
-        """Read and decode the pieces of a job, file by file; runs in any thread."""
-        context, gap_bytes = self._context, self._context.store.profile.scan_gap_bytes
-        arrays: list[pa.Array] = []
+        """Read and decode the pieces of a job; runs in any thread."""
+        context, gap_bytes, sinks = self._context, self._context.store.profile.scan_gap_bytes, self._sinks
         try:
-            for group in job.groups:
-                key = group[0].file.key
-                arrays += read_file_sync(
-                    read_group(group), context, key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True
-                )
+            if len(job.groups) == 1:
+                (group,) = job.groups
+                steps, key = read_group(group), group[0].file.key
+                arrays = read_file_sync(steps, context, key, gap_bytes=gap_bytes, sinks=sinks, is_charged=True)
+            else:
+                several = read_groups(job.groups)
+                arrays = read_files_sync(several, context, gap_bytes=gap_bytes, sinks=sinks, is_charged=True)
             self._held.keep(job, arrays)
         finally:
             self._held.give_back(job)

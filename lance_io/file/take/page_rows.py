@@ -5,7 +5,7 @@ The parts of a take that concern one file; `take_files.py` runs them for all fil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from lance_io.file.open.projected_pages import FileView, TableFile
     from lance_io.io.cache import Claim, SearchCache
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
+
+
+_READ: Final = "read"  # a note in the cache: rows of a page have been read, and its index has not been looked for
+_READ_BYTES: Final = 128
 
 
 @dataclass(slots=True, eq=False)
@@ -111,9 +115,14 @@ def _read_page(file: TableFile, wanted: ColumnRows, at: int, tail: Tail | None, 
 
 
 def _read_indexed(page: ArrayLayout, wanted: ColumnRows, at: int, cache: SearchCache) -> Steps[pa.Array]:
-    """Rows of a page whose index is found on the way to them."""
-    array, index = yield from page.read_indexed(wanted.of_page(at))
-    cache.put(wanted.column.keys[wanted.numbers[at]], index, index.nbytes)
+    """Rows of a page whose index is found on the way to them; a large one, when rows are read for the second time."""
+    key = wanted.column.keys[wanted.numbers[at]]
+    is_again = cache.get((*key, _READ)) is not None
+    array, index = yield from page.read_indexed(wanted.of_page(at), is_again=is_again)
+    if index is None:
+        cache.put((*key, _READ), _READ, _READ_BYTES)
+    else:
+        cache.put(key, index, index.nbytes)
     return array
 
 

@@ -8,6 +8,9 @@
                   3 external              nowhere, they are somewhere else      URI; position and size of a part of it
                   4 managed               a file of the table, as 1 or 2        position in it, size, its path as URI
 
+Blobs may also come as the places that they have in other files: they are copied, of whatever kind they are, a few
+MiB at a time, and those that lie somewhere else or are managed stay where they are.
+
 Payloads are written as their rows arrive, so they are never held. Sidecars are named by blob id, numbered through the
 file from 1 on. Where the table manages its blobs, what would go to them goes to files of random names in the table's
 `_blobs/`, which several data files may then refer to. Specification: structural encodings 2.1, sections 7 and 10.8.
@@ -16,7 +19,7 @@ file from 1 on. Where the table manages its blobs, what would go to them goes to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import uuid4
 
 import numpy as np
@@ -25,11 +28,13 @@ import pyarrow as pa
 from lance_io.errors import SchemaError
 from lance_io.file.write.uploads import GatheredWrites
 from lance_io.format.schema import BLOB_FOLDER
+from lance_io.levels.arrays import values_of
+from lance_io.levels.blob_source import BLOB_SOURCE
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.limits import KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from lance_io.file.write.file_layout import FilePlaces
     from lance_io.file.write.uploads import Sink
@@ -41,6 +46,7 @@ INLINE_BYTES_MAX: Final = 64 * KIB  # larger ones would push the rows of other c
 PACKED_BYTES_MAX: Final = 4 * MIB  # larger ones are worth an object of their own
 SIDECAR_BYTES_MAX: Final = 1024 * MIB  # of packed blobs
 WRITTEN_AT_ONCE_BYTES: Final = 8 * MIB
+COPIED_AT_ONCE_BYTES: Final = 8 * MIB  # of blobs that come from other files
 
 _INLINE, _PACKED, _DEDICATED, _EXTERNAL, _MANAGED = range(5)
 _PREFIX: Final = "lance-encoding:blob-"
@@ -78,14 +84,31 @@ def _thresholds(field: Field) -> _Thresholds:
     )
 
 
+class PayloadReader(Protocol):
+    """Reads blobs of other files, which it numbers."""
+
+    def read(self, source: int, starts: IntArray, lengths: IntArray) -> Plan[Sequence[memoryview]]:
+        """Ranges of bytes of one of them, ascending."""
+
+
 class BlobSink:
     """The blobs of one data file: writes payloads, and makes descriptions of them.
 
     references  whether blobs may lie outside, by a URI
     managed     whether the table manages those of the second kind that are not small
+    payloads    reads those that come as places in other files, if any do
     """
 
-    def __init__(self, places: FilePlaces, sink: Sink, *, references: bool = True, managed: bool = False) -> None:
+    def __init__(
+        self,
+        places: FilePlaces,
+        sink: Sink,
+        *,
+        references: bool = True,
+        managed: bool = False,
+        payloads: PayloadReader | None = None,
+    ) -> None:
+        self._reader = payloads
         self._places = places
         self._sink = sink
         self._may_refer = references
@@ -109,6 +132,8 @@ class BlobSink:
         return tuple(self._sidecars)
 
     def _field(self, field: Field, array: pa.Array) -> Plan[pa.Array]:
+        if field.holds_blobs and array.type == BLOB_SOURCE:
+            return (yield from self._copy_all(field, array))
         if field.is_blob:
             return (yield from self._first_kind(array))
         if field.is_blob_v2:
@@ -157,17 +182,88 @@ class BlobSink:
                 rows["position"][row] = yield from self._inline(values[row])
         _add_external(array, uris, rows)
         if self._is_managed:
-            for row in np.flatnonzero(rows["blob_id"]).tolist():
-                uris[row] = self._sidecars[int(rows["blob_id"][row]) - 1]
-                rows["kind"][row], rows["blob_id"][row] = _MANAGED, 0
-        members = [
-            pa.array(rows["kind"].astype(np.uint8)),
-            pa.array(rows["position"]),
-            pa.array(rows["size"]),
-            pa.array(rows["blob_id"].astype(np.uint32)),
-            pa.array([uri or "" for uri in uris], pa.string()),
-        ]
-        return pa.StructArray.from_arrays(members, list(_FIELDS), mask=None if is_there.all() else pa.array(~is_there))
+            self._manage(np.flatnonzero(rows["blob_id"]), rows, uris)
+        return _descriptions(rows, uris, None if is_there.all() else pa.array(~is_there))
+
+    # -- copies ----------------------------------------------------------------------------------------------------
+
+    def _copy_all(self, field: Field, array: pa.StructArray) -> Plan[pa.Array]:
+        """Copy the blobs that lie in other files of the table; descriptions of all."""
+        limits = _thresholds(field) if field.is_blob_v2 else _Thresholds(0, 0, SIDECAR_BYTES_MAX)
+        is_there = array.is_valid().to_numpy(zero_copy_only=False)
+        source, start = values_of(array.field("source")), values_of(array.field("start")).astype(np.int64)
+        rows = {name: values_of(array.field(name)).astype(np.uint64) for name in _FIELDS[:4]}
+        uris: list[str | None] = array.field("blob_uri").to_pylist()
+        size = rows["size"].astype(np.int64)
+        copied = np.flatnonzero(is_there & (source >= 0))
+        for portion in _portions(copied, size):
+            pieces = yield from self._read_portion(portion, source, start, size)
+            for row in portion.tolist():
+                payload = pieces.get(row)
+                kind, num_bytes = int(rows["kind"][row]), int(size[row])
+                rows["position"][row] = rows["blob_id"][row] = 0
+                if kind == _INLINE:
+                    if num_bytes:
+                        rows["position"][row], filling = self._places.reserve(num_bytes)
+                        yield from self._copy(payload, source[row], start[row], num_bytes, None)
+                        yield from self._payloads.add([filling])
+                    continue
+                if kind == _PACKED:
+                    name = yield from self._packed_sidecar(num_bytes, limits)
+                    rows["position"][row] = self._packed_bytes
+                    self._packed_bytes += num_bytes
+                else:
+                    name = self._new_sidecar()
+                yield from self._copy(payload, source[row], start[row], num_bytes, name)
+                rows["blob_id"][row] = self._sidecars.index(name) + 1
+                if kind != _PACKED:
+                    yield from self._payloads.flush()
+                    yield from self._sink.complete(name)
+        if self._is_managed:
+            self._manage(copied, rows, uris)
+        mask = None if is_there.all() else pa.array(~is_there)
+        if field.is_blob:
+            return pa.StructArray.from_arrays(
+                [pa.array(rows["position"]), pa.array(rows["size"])], ["position", "size"], mask=mask
+            )
+        return _descriptions(rows, uris, mask)
+
+    def _read_portion(
+        self, portion: IntArray, source: IntArray, start: IntArray, size: IntArray
+    ) -> Plan[dict[int, memoryview]]:
+        """The bytes of some rows, but for one that is too large to be held."""
+        if len(portion) == 1 and size[portion[0]] > COPIED_AT_ONCE_BYTES:
+            return {}
+        assert self._reader is not None
+        pieces: dict[int, memoryview] = {}
+        for one in np.unique(source[portion]).tolist():
+            here = portion[(source[portion] == one) & (size[portion] > 0)]
+            here = here[np.argsort(start[here], kind="stable")]
+            if len(here):
+                read = yield from self._reader.read(one, start[here], size[here])
+                pieces.update(zip(here.tolist(), read, strict=True))
+        return pieces
+
+    def _copy(
+        self, payload: memoryview | None, source: int, start: int, num_bytes: int, beside: str | None
+    ) -> Plan[None]:
+        """Write the bytes of one blob; read it piece by piece where it was not read yet."""
+        if payload is not None:
+            yield from self._payloads.add([payload], beside)
+            return
+        assert self._reader is not None
+        for first in range(0, num_bytes, COPIED_AT_ONCE_BYTES):
+            length = min(COPIED_AT_ONCE_BYTES, num_bytes - first)
+            at, lengths = np.array([start + first], np.int64), np.array([length], np.int64)
+            pieces = yield from self._reader.read(int(source), at, lengths)
+            yield from self._payloads.add(pieces, beside)
+            yield from self._payloads.flush()
+
+    def _manage(self, written: IntArray, rows: dict[str, Any], uris: list[str | None]) -> None:
+        """Name the files that the table manages instead of numbering them."""
+        for row in written[rows["blob_id"][written] > 0].tolist():
+            uris[row] = self._sidecars[int(rows["blob_id"][row]) - 1]
+            rows["kind"][row], rows["blob_id"][row] = _MANAGED, 0
 
     # -- places -----------------------------------------------------------------------------------------------------
 
@@ -177,14 +273,19 @@ class BlobSink:
         return position
 
     def _pack(self, payload: memoryview, limits: _Thresholds) -> Plan[tuple[int, int]]:
-        if self._packed is not None and self._packed_bytes + len(payload) > limits.sidecar_bytes_max:
+        name = yield from self._packed_sidecar(len(payload), limits)
+        position = self._packed_bytes
+        self._packed_bytes += len(payload)
+        yield from self._payloads.add([payload], name)
+        return position, self._sidecars.index(name) + 1
+
+    def _packed_sidecar(self, num_bytes: int, limits: _Thresholds) -> Plan[str]:
+        """The sidecar that has room for so many bytes more, from `_packed_bytes` on."""
+        if self._packed is not None and self._packed_bytes + num_bytes > limits.sidecar_bytes_max:
             yield from self._close_packed()
         if self._packed is None:
             self._packed, self._packed_bytes = self._new_sidecar(), 0
-        position = self._packed_bytes
-        self._packed_bytes += len(payload)
-        yield from self._payloads.add([payload], self._packed)
-        return position, self._sidecars.index(self._packed) + 1
+        return self._packed
 
     def _write_sidecar(self, payload: memoryview) -> Plan[int]:
         name = self._new_sidecar()
@@ -224,6 +325,28 @@ class _Values:
 
     def __getitem__(self, row: int) -> memoryview:
         return self._data[int(self._bounds[row]) : int(self._bounds[row + 1])]
+
+
+def _portions(rows: IntArray, size: IntArray) -> Iterator[IntArray]:
+    """The rows in parts whose blobs are read at once; a blob larger than that is a part by itself."""
+    ends = np.cumsum(size[rows])
+    first = 0
+    while first < len(rows):
+        before = int(ends[first - 1]) if first else 0
+        end = int(np.searchsorted(ends, before + COPIED_AT_ONCE_BYTES, side="right"))
+        yield rows[first : max(end, first + 1)]
+        first = max(end, first + 1)
+
+
+def _descriptions(rows: dict[str, Any], uris: list[str | None], mask: pa.Array | None) -> pa.StructArray:
+    members = [
+        pa.array(rows["kind"].astype(np.uint8)),
+        pa.array(rows["position"]),
+        pa.array(rows["size"]),
+        pa.array(rows["blob_id"].astype(np.uint32)),
+        pa.array([uri or "" for uri in uris], pa.string()),
+    ]
+    return pa.StructArray.from_arrays(members, list(_FIELDS), mask=mask)
 
 
 def _has_blobs(field: Field) -> bool:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from lance_io.encodings.written import EncodedPage
     from lance_io.file.write.accumulate import ClosedPage
+    from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.uploads import Sink
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -81,6 +82,7 @@ class FileWriter:
     cache_bytes   leaf data that may wait for its page after a batch, of all top-level columns together
     blob_references  whether blobs may lie outside, by a URI
     blobs_managed    whether the table manages the larger ones
+    payloads         reads those that batches name in other files (`levels/blob_source.py`)
 
     Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for encoding
     options that make no sense. After an error in `add` or `finish` the file cannot be completed.
@@ -97,6 +99,7 @@ class FileWriter:
         cache_bytes: int | None = None,
         blob_references: bool = True,
         blobs_managed: bool = False,
+        payloads: PayloadReader | None = None,
     ) -> None:
         self.path = path
         self.schema = schema
@@ -108,7 +111,7 @@ class FileWriter:
         self._cache_bytes = self._page_bytes if cache_bytes is None else cache_bytes // max(1, len(schema))
         self._queues = self._make_queues()
         self._places = FilePlaces(version, plan.num_columns, plan.blob_columns)
-        self._blobs = BlobSink(self._places, sink, references=blob_references, managed=blobs_managed)
+        self._blobs = BlobSink(self._places, sink, references=blob_references, managed=blobs_managed, payloads=payloads)
         self._writes = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._gathered: list[list[pa.Array]] = []
         self._gathered_rows = self._gathered_bytes = 0

@@ -81,6 +81,13 @@ class FilePlaces:
         self.size_bytes = offset + num_bytes + len(filling)
         return offset, [*parts, filling] if filling else list(parts)
 
+    def reserve(self, num_bytes: int) -> tuple[int, bytes]:
+        """A place for a buffer of so many bytes, which the caller writes: its file offset, and what follows it."""
+        offset = self.size_bytes
+        filling = padding(num_bytes)
+        self.size_bytes = offset + num_bytes + len(filling)
+        return offset, filling
+
     def global_buffer(self, data: Any) -> tuple[int, list[Any]]:
         """A place for a global buffer: its index (0 is the descriptor's, so the first is 1) and what to write."""
         offset, buffers = self.append([data])

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
+    from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.file_bytes import WrittenFile
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -51,6 +52,7 @@ class FileWriting:
     durability  of the file; None is the store's
     batches     of a file of version 0.1: what its rows become
     blob_table  the folder of the table, if that manages its blobs
+    payloads    reads blobs that batches name in other files
     Everything else is as for `FileWriter`.
     """
 
@@ -67,6 +69,7 @@ class FileWriting:
         durability: Durability | None = None,
         batches: BatchOptions | None = None,
         blob_table: Location | None = None,
+        payloads: PayloadReader | None = None,
     ) -> None:
         self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
         self.writer: FileWriter | BatchedFileWriter
@@ -85,6 +88,7 @@ class FileWriting:
                 cache_bytes=cache_bytes,
                 blob_references=blob_references,
                 blobs_managed=blob_table is not None,
+                payloads=payloads,
             )
         self._over: str | None = None  # why nothing can be written any more
         self._written: WrittenFile | None = None

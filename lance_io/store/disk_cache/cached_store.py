@@ -293,7 +293,7 @@ class _CachedRead:
         return getattr(self.started, "queue_s", 0.0)
 
     def result(self) -> Buffer | None:
-        """See `StartedRead`. Never in the memory that was given where it is kept: that memory is used again."""
+        """See `StartedRead`. Never in the memory that was given where it is to be kept: that memory is used again."""
         self.tag = None
         if self.error is not None:
             raise self.error
@@ -325,7 +325,8 @@ class _Lookup:
             self._read(at_once)
         if looked:
             names = [self._store.names.of_range(*read.wanted[:3]) for read in looked]
-            self._store.cache.find(names).add_done_callback(partial(self._found, looked))
+            memories = [read.wanted.memory for read in looked]
+            self._store.cache.find(names, memories).add_done_callback(partial(self._found, looked))
 
     def _found(self, looked: Sequence[_CachedRead], future: Any) -> None:
         """In the thread of the cache."""
@@ -351,7 +352,8 @@ class _Lookup:
             if data is None:
                 missing.append(read)
             else:
-                read.data, read.is_cached, read.is_over = data, True, True
+                read.data = None if data is read.wanted.memory else data
+                read.is_cached = read.is_over = True
                 there.append(read)
         if missing:  # first: their requests are on their way while others are used
             self._read(missing)

@@ -39,7 +39,7 @@ WAITING_BYTES_MAX: Final = 64 * MIB  # in line to be written
 MARKS_AT_ONCE: Final = 64  # of copies that were used, which are worth a transaction of their own
 PAUSE_S: Final = 30.0  # how long a disk is left alone that takes or gives nothing
 EXIT_S_MAX: Final = 5.0  # interpreter exit waits this long for what is in line
-FOLDER: Final = "lance-io-cache-1"  # below what the user names; the number is that of the form of the files
+FOLDER: Final = "lance-io-cache-2"  # below what the user names; the number is that of the form of the files
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +120,23 @@ class DiskCache:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def find(self, names: Sequence[CopyName]) -> Future[list[memoryview | None]]:
-        """What there is of each; the future never has an error."""
-        return _pool("read").submit(self._find, names)
+    def find(
+        self, names: Sequence[CopyName], memories: Sequence[memoryview | None] | None = None
+    ) -> Future[list[memoryview | None]]:
+        """What there is of each; the future never has an error.
 
-    def _find(self, names: Sequence[CopyName]) -> list[memoryview | None]:
+        memories  where copies are read to, if that can be; see `RangeDatabase.find_many`
+        """
+        return _pool("read").submit(self._find, names, memories)
+
+    def _find(self, names: Sequence[CopyName], memories: Sequence[memoryview | None] | None) -> list[memoryview | None]:
         nothing: list[memoryview | None] = [None] * len(names)
         found, damaged, stale = nothing, [], []
         if self.is_up:
             try:
                 _close_forgotten()
                 with self._reading:
-                    findings = self._database.find_many(names)
+                    findings = self._database.find_many(names, memories)
             except Busy:
                 pass
             except Damaged:

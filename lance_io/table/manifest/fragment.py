@@ -152,6 +152,11 @@ class Fragments(Sequence[Fragment]):
                 raise FormatError(f"fragment {self.ids[place]}: {deleted} deleted rows of {self.physical_rows[place]}")
 
     @property
+    def file_versions(self) -> set[FileVersion]:
+        """The versions of all data files; `UnsupportedError` when nobody knows one."""
+        return {version_of_pair(major, minor) for major, minor in self.version_pairs}
+
+    @property
     def num_rows(self) -> list[int | None]:
         """Rows of each that are not deleted, None where the manifest does not say."""
         counts: list[int | None] = [rows or None for rows in self.physical_rows]

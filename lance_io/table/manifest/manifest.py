@@ -22,7 +22,7 @@ from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.footer import MAGIC
 from lance_io.format.schema_messages import decode_schema
 from lance_io.format.v0_1.dictionaries import attach_values
-from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name, version_of_pair
+from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name
 from lance_io.format.wire import parse_message
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
@@ -315,9 +315,10 @@ def _data_version(message: table_pb2.Manifest, fragments: Fragments) -> FileVers
     """The version that the manifest names, or for old ones that of the files; section 7 says how to infer it.
 
     Release 0.16 wrote tables of 2.0 whose manifest says 0.1: the files are right, and the next version will say so.
+    Where such a table has files of 0.1, too, nothing can say so: it is read, and stays what it is.
     """
     named = version_of_name(message.data_format.version) if message.HasField("data_format") else None
-    if named is not None and (named != V0_1 or not fragments.version_pairs):
+    if named is not None and (named != V0_1 or not fragments.version_pairs or V0_1 in fragments.file_versions):
         return named
     for fragment in fragments:
         for file in fragment.files:
@@ -364,20 +365,28 @@ def _section_offset(message: table_pb2.Manifest, name: str, position: int) -> in
     return offset
 
 
+def _was_mixed_by_0_16(manifest: Manifest) -> bool:
+    """Whether a manifest says that a table is of 0.1, and nothing of others, as that release did over any files."""
+    says_so = manifest.data_version == V0_1 and manifest.message.HasField("data_format")
+    return says_so and not manifest.reader_flags & MIXED_FILE_VERSIONS
+
+
 def _check_consistency(manifest: Manifest) -> None:
     """Raise `FormatError` where two statements of one manifest contradict each other."""
-    versions = {version_of_pair(major, minor) for major, minor in manifest.fragments.version_pairs}
-    if V0_1 in versions and (len(versions) > 1 or manifest.data_version != V0_1):
-        other = max(versions | {manifest.data_version}).name
-        raise FormatError(
-            f"data files of version 0.1 and of {other} in one table: V1 and V2 storage versions cannot be mixed"
-        )
-    if not manifest.reader_flags & MIXED_FILE_VERSIONS and versions - {manifest.data_version}:
+    versions = manifest.fragments.file_versions
+    if versions - {manifest.data_version} and not _was_mixed_by_0_16(manifest):
         found = ", ".join(sorted(version.name for version in versions))
-        raise FormatError(
-            f"data files of version {found} in a table of version {manifest.data_version.name}, but mixed file "
-            f"versions (feature flag {MIXED_FILE_VERSIONS}) are not enabled"
-        )
+        table = manifest.data_version.name
+        if V0_1 in versions:
+            raise FormatError(
+                f"data files of version {found} in a table of version {table}: "
+                "V1 and V2 storage versions cannot be mixed"
+            )
+        if not manifest.reader_flags & MIXED_FILE_VERSIONS:
+            raise FormatError(
+                f"data files of version {found} in a table of version {table}, but mixed file versions (feature flag "
+                f"{MIXED_FILE_VERSIONS}) are not enabled"
+            )
     if manifest.has_stable_row_ids:
         ids = manifest.fragments.ids
         if len(set(ids)) < len(ids):  # readable in tables without row ids, where nothing but addresses suffers

@@ -277,7 +277,7 @@ class Draft:
         has_deletions = any(fragment.HasField("deletion_file") for fragment in changed)
         has_spilled = any(map(is_spilled, changed))
         if self._extended is not None:
-            versions |= {version_of_pair(*pair) for pair in self._extended.fragments.version_pairs}
+            versions |= self._extended.fragments.file_versions
             has_deletions = has_deletions or bool(self._extended.fragments.deleted_rows)
             flags = self._extended.reader_flags | self._extended.writer_flags
             has_spilled = has_spilled or (
@@ -288,11 +288,7 @@ class Draft:
             message.data_format.version = self._data_version(versions).name
         named = version_of_name(message.data_format.version)
         if len(versions | {named}) > 1 and V0_1 in versions | {named}:
-            other = max(versions | {named}).name
-            raise OperationError(
-                f"{self.transaction.name} would leave data files of versions 0.1 and {other} in one table: "
-                "V1 and V2 storage versions cannot be mixed. All data files must have the same version, or be of 2.x"
-            )
+            raise OperationError(self._mixture_text(max(versions | {named}).name))
         message.reader_feature_flags, message.writer_feature_flags = next_flags(
             message,
             sticky=self._sticky_flags,
@@ -302,6 +298,14 @@ class Draft:
             mixed_versions=bool(versions - {named}),
             spilled_lineage=has_spilled,
         )
+
+    def _mixture_text(self, other: str) -> str:
+        """What to say of data files of 0.1 and another version; the version before may have had them already."""
+        text = f"{self.transaction.name} would leave data files of versions 0.1 and {other} in one table: "
+        text += "V1 and V2 storage versions cannot be mixed. All data files must have the same version, or be of 2.x"
+        if self.current is not None and self.current.fragments.file_versions > {V0_1}:
+            text += ". The dataset contains a mixture of file versions. You will need to rollback to an earlier version"
+        return text
 
     def _data_version(self, versions: set[FileVersion]) -> FileVersion:
         if self.current is not None:

@@ -216,6 +216,32 @@ def test_a_file_made_by_hand(tmp_path: Path) -> None:
         assert table.to_table(offset=start, limit=2).to_pylist() == want.slice(start, 2).to_pylist()
 
 
+def test_a_file_of_keys_and_lists_of_lists_made_by_hand(tmp_path: Path) -> None:
+    """Keys whose values are in the manifest alone, a null column without a page, lists of lists by 64-bit offsets."""
+    made = HandMade(5, 2)
+    made.page(0, 0, np.array([2, 0, 1], "<i2").tobytes(), 3)
+    made.table[1] = [(0, 3), (0, 2)]  # no bytes, wherever they are
+    made.page(3, 0, i4(0, 1, 3, 3), 4)
+    made.page(4, 0, i4(7, 8, 9), 3)
+    made.page(2, 0, np.array([0, 2, 2, 3], "<i8").tobytes(), 4)
+    made.page(2, 1, np.array([0, 0, 2], "<i8").tobytes(), 3)
+    made.page(3, 1, i4(0, 0, 2), 3)
+    made.page(4, 1, i4(-1, -2), 2)
+    made.page(0, 1, np.array([2, 2], "<i2").tobytes(), 2)
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0, 1], pa.int16()), pa.array(["a", "b", "c"]))
+    lists = pa.array([[]] * 5, pa.large_list(pa.list_(pa.int32())))
+    uri = written(pa.table({"d": words, "n": pa.nulls(5), "l": lists}), tmp_path / "t", 3)
+    swapped_in(uri, made.finish([0, 3, 5]))
+    table, want = lance_io.dataset(uri), lance.dataset(uri).to_table()
+    assert want["d"].to_pylist() == ["c", "a", "b", "c", "c"]
+    assert want["l"].to_pylist() == [[[7], [8, 9]], [], [[]], [], [[], [-1, -2]]]
+    assert table.to_table().to_pylist() == want.to_pylist() and table.schema == want.schema
+    assert table.take([4, 0, 2]).to_pylist() == want.take([4, 0, 2]).to_pylist()
+    assert table.to_table(filter="d = 'c' and n is null").to_pylist() == want.take([0, 3, 4]).to_pylist()
+    for start in range(5):
+        assert table.to_table(offset=start, limit=2).to_pylist() == want.slice(start, 2).to_pylist()
+
+
 @pytest.mark.parametrize("cut", [1, 15, 16, 17, 40, 300, 500])
 def test_what_is_cut_off_is_told(cut: int, tmp_path: Path) -> None:
     uri = written(pa.table({"i": range(10), "s": ["x"] * 10}), tmp_path / "t", 3)

@@ -81,6 +81,24 @@ def test_files_end_where_a_batch_does(tmp_path: Path) -> None:
     assert write(pa.table({"i": pa.array([], pa.int64())}), tmp_path / "empty").get_fragments() == []
 
 
+def test_large_files_are_those_of_pylance(tmp_path: Path, as_pylance: None) -> None:
+    """More than ten megabytes of texts in three files, whose batches are larger than what a scan reads at once."""
+    numbers = np.arange(1_500_000)
+    texts = pa.array(np.char.add(np.array(["", "some ", "some more "])[numbers % 3], numbers.astype("U7")).tolist())
+    rows, sizes = pa.table({"i": numbers, "s": texts}), {"max_rows_per_group": 100_000, "max_rows_per_file": 500_000}
+    uri = write(rows, tmp_path / "ours", **sizes).uri
+    lance.write_dataset(rows, str(tmp_path / "theirs"), **LEGACY, **sizes)
+    assert data_files(uri) == data_files(str(tmp_path / "theirs")) and len(data_files(uri)) == 3
+    table, dice = lance_io.dataset(uri), np.random.default_rng(6)
+    assert table.to_table() == rows == lance.dataset(uri).to_table()
+    for _ in range(10):
+        start, end = sorted(dice.integers(0, len(rows), 2).tolist())
+        end = min(end, start + 150_000)
+        assert table.to_table(offset=start, limit=end - start) == rows.slice(start, end - start)
+    wanted = dice.integers(0, len(rows), 1000)
+    assert table.take(wanted.tolist()) == rows.take(wanted)
+
+
 def test_nothing_that_lies_under_nulls_is_written(tmp_path: Path) -> None:
     is_valid = pa.py_buffer(b"\x05")
     numbers = pa.Array.from_buffers(pa.int32(), 4, [is_valid, pa.array([1, 77, 3, 88], pa.int32()).buffers()[1]])

@@ -79,11 +79,12 @@ class Page:
 
 @dataclass
 class Column:
-    """One column: pages, buffers of its own, and how it is encoded (None: not said)."""
+    """One column: pages, its own buffers, how it is encoded (None: not said), and bytes in front that none names."""
 
     pages: Sequence[Page]
     buffers: Sequence[bytes] = ()
     encoding: pb.ColumnEncoding | None = field(default_factory=lambda: pb.ColumnEncoding(values={}))
+    payload: bytes = b""
 
 
 def write_by_hand(
@@ -125,6 +126,8 @@ def _column(column: Column, put: Any) -> bytes:
     message = file_pb2.ColumnMetadata()
     if column.encoding is not None:
         message.encoding.direct.encoding = _any("ColumnEncoding", column.encoding)
+    if column.payload:
+        put(column.payload)
     for piece in column.buffers:
         message.buffer_offsets.append(put(piece))
         message.buffer_sizes.append(len(piece))

@@ -226,4 +226,15 @@ def nested() -> Iterator[Made]:
     yield Made("packed struct", packed_type, [Column([page])], rows_of, metadata={"packed": "true"})
 
 
+def blobs() -> Made:
+    """Descriptions in two pages, behind the bytes; one value is at the start of the file, one is a part of it."""
+    rows = [b"at the start", None, b"", b"start", b"of the file", b""]
+    places = [(0, 12), (1, 0), (0, 0), (7, 5), (12, 11), (0, 0)]
+    described = Array(packed_struct=pb.PackedStruct(inner=[flat(64, 0)] * 2, buffer=buffer(0)))
+    found = [Page(len(part), described, [u64(*sum(part, ()))]) for part in (places[:4], places[4:])]
+    encoding = pb.ColumnEncoding(blob=pb.Blob(inner=pb.ColumnEncoding(values={})))
+    column = Column(found, encoding=encoding, payload=b"at the startof the file")
+    return Made("blobs", pa.large_binary(), [column], rows, metadata={"lance-encoding:blob": "true"})
+
+
 MADE = [one for group in (pages, packed, compressed, texts, dictionaries, nested) for one in group()]

@@ -186,19 +186,23 @@ def _pages() -> Iterator[ArrayCase]:
     yield ArrayCase(
         "pages of strings", lambda: [pa.array([f"value {i:040}" for i in range(b, b + 50_000)]) for b in range(9)]
     )
-    yield ArrayCase("pages of lists", lambda: [_many_lists(b) for b in range(5)])
-    yield ArrayCase(
-        "pages of lists of structs",
-        lambda: [
-            pa.ListArray.from_arrays(_many_lists(b).offsets, _structs_around(_many_lists(b).values)) for b in range(4)
-        ],
-    )
+    yield ArrayCase("pages of one array", lambda: [pa.array(np.arange(5_242_880))])
+    yield ArrayCase("pages of lists", lambda: [_many_lists(b) for b in range(20)])
+    yield ArrayCase("pages of lists of structs", lambda: [_structs_in(_many_lists(b)) for b in range(20)])
 
 
 def _many_lists(seed: int) -> pa.ListArray:
+    """A twentieth of a million lists, some of them empty, some null, and now and then a long one."""
     dice = np.random.default_rng(seed)
-    offsets = np.concatenate(([0], np.cumsum(dice.integers(0, 12, 50_000)))).astype(np.int32)
-    return pa.ListArray.from_arrays(offsets, pa.array(dice.integers(0, 99, int(offsets[-1]))))
+    lengths = dice.integers(0, 4, 50_000)
+    lengths[::5000] = 1000
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    items = pa.array(dice.integers(0, 99, int(offsets[-1])))
+    return pa.ListArray.from_arrays(offsets, items, mask=pa.array(np.arange(50_000) % 97 == 96))
+
+
+def _structs_in(lists: pa.ListArray) -> pa.ListArray:
+    return pa.ListArray.from_arrays(lists.offsets, _structs_around(lists.values), mask=lists.is_null())
 
 
 def _structs_around(items: pa.Array) -> pa.Array:

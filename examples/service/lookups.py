@@ -1,6 +1,6 @@
 """An HTTP service that answers key lookups from a Lance table in a bucket: `GET /orders/<token>` gives the row.
 
-    ORDERS_URI=s3://bucket/orders.lance python examples/service.py        (examples/README.md makes the table)
+    ORDERS_URI=s3://bucket/orders.lance python examples/service/lookups.py        (examples/README.md makes the table)
 
 The key column is read once; a lookup is one `take`, and any number of them are under way at a time.
 """

@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lance_io.dataset.changes.cast_columns import can_cast, cast_within
 from lance_io.dataset.changes.change_plans import change
-from lance_io.dataset.changes.rewrite_columns import column_files, without_dead_files, write_columns
-from lance_io.dataset.changes.schema_edits import (
-    add_fields,
+from lance_io.dataset.columns.cast_columns import can_cast, cast_within
+from lance_io.dataset.columns.column_functions import columns_by_function
+from lance_io.dataset.columns.new_columns import (
+    add_new_columns,
+    check_may_have_values,
+    columns_by_sql,
+    with_fields,
+)
+from lance_io.dataset.columns.rewrite_columns import column_files, compute_here, without_dead_files, write_columns
+from lance_io.dataset.columns.schema_edits import (
     alter_fields,
     drop_fields,
     parse_alterations,
@@ -23,22 +29,22 @@ from lance_io.dataset.changes.schema_edits import (
 )
 from lance_io.dataset.scan.execute import projected_batches, scan_batches
 from lance_io.dataset.scan.scan_options import scan_options
-from lance_io.dataset.version.column_lists import COMPILER, fields_along, project, project_taken
+from lance_io.dataset.version.column_lists import fields_along, project, project_taken
 from lance_io.dataset.version.index_entries import load_indices
-from lance_io.dataset.version.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
-from lance_io.dataset.write.schema_fit import check_version
-from lance_io.errors import BindError, EvaluationError, OperationError, SchemaError, UnsupportedError, UsageError
+from lance_io.dataset.version.system_columns import ROW_ADDRESS
+from lance_io.errors import OperationError, SchemaError, UnsupportedError, UsageError
 from lance_io.format.schema import split_path
 from lance_io.format.version import V0_1
-from lance_io.plans.plan import Import, RollBackOnError
+from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import Each
 from lance_io.table.transaction.field_ids import first_free_id
 from lance_io.table.transaction.operations import Merge, Project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from lance_io.dataset.changes.schema_edits import Alteration
+    from lance_io.dataset.columns.new_columns import NewColumns
+    from lance_io.dataset.columns.schema_edits import Alteration
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Field, Schema
     from lance_io.plans.plan import Plan
@@ -106,7 +112,7 @@ def _cast_columns(state: DatasetState, renamed: Schema, casts: Sequence[Alterati
 
     def write() -> Plan[DatasetState]:
         try:
-            fragments = yield from write_columns(state, files, values_of, then=cast)
+            fragments = yield from write_columns(state, files, values_of, compute_here(cast))
         except (pa.ArrowInvalid, SchemaError) as error:
             raise OperationError(f"a value cannot be cast: {error}", path=state.location.uri) from error
         kept = tuple(without_dead_files(fragment, schema) for fragment in fragments)
@@ -149,82 +155,48 @@ def _quoted(steps: Sequence[Any]) -> str:
 
 
 def add_columns(
-    state: DatasetState, transforms: Any, read_columns: Any, reader_schema: Any, batch_size: int | None
+    state: DatasetState, transforms: Any, read_columns: Sequence[str] | None, batch_size: int | None
 ) -> Plan[DatasetState]:
-    """Add columns: `pa.Field`s, a list of them or a schema, without values; a dict of SQL expressions, with these.
+    """Add columns: `pa.Field`s, a list of them or a schema, without values; SQL expressions and functions, with these.
 
-    Raises `TypeError` for anything else, `UnsupportedError` for functions and readers, which are not offered.
+    Raises `TypeError` for anything else.
     """
     if isinstance(transforms, pa.Field):
         transforms = [transforms]
-    if isinstance(transforms, list) and not transforms:
-        raise UsageError("add_columns was given no column: expected fields, a schema or a dict of SQL expressions")
-    if isinstance(transforms, list) and all(isinstance(one, pa.Field) for one in transforms):
+    if isinstance(transforms, list):
+        if not transforms:
+            raise UsageError("add_columns was given no column: expected fields, a schema or a dict of SQL expressions")
         transforms = pa.schema(transforms)
     if isinstance(transforms, pa.Schema):
         return (yield from add_empty_columns(state, transforms))
+    if isinstance(transforms, dict) and not transforms:
+        unchanged = Merge(tuple(state.manifest.fragments), state.schema, preserves_nullability=True)
+        return (yield from change(state, unchanged))
+    check_may_have_values(state)
+    return (yield from add_new_columns(state, (yield from make_columns(state, transforms, read_columns, batch_size))))
+
+
+def make_columns(
+    state: DatasetState, transforms: Any, read_columns: Sequence[str] | None, batch_size: int | None
+) -> Plan[NewColumns]:
+    """What SQL expressions or a function give. Raises `TypeError` for anything else."""
     if isinstance(transforms, dict):
-        return (yield from add_computed_columns(state, transforms, batch_size))
-    if transforms is None or isinstance(transforms, (str, bytes, int, float)):
-        raise TypeError(f"transforms must be fields or a dict of SQL expressions, found {type(transforms)}")
-    raise UnsupportedError(
-        "add_columns with a function or a reader is not offered by this release: give fields or SQL expressions, or "
-        "let pylance make this change, then `checkout_latest()`"
+        return (yield from columns_by_sql(state, transforms, batch_size))
+    if callable(transforms):
+        return (yield from columns_by_function(state, transforms, read_columns, batch_size))
+    raise TypeError(
+        "transforms must be a BatchUDF, dict, map function, or ReaderLike value, or fields without values, found "
+        f"{type(transforms)}"
     )
 
 
-def add_computed_columns(state: DatasetState, columns: Mapping[str, str], batch_size: int | None) -> Plan[DatasetState]:
-    """Add columns that SQL expressions give.
-
-    columns     expressions by the name of the new column; they do not see each other
-    batch_size  rows of a batch
-    Raises `BindError` for an expression that does not fit, `OperationError` for a column that is there and for an
-    expression that cannot be computed for a row, `TypeError` for what is no text.
-    """
-    yield Import(COMPILER)
-    version = state.manifest.data_version
-    if version == V0_1:
-        raise UnsupportedError("columns with values are not added to tables of file version 0.1 by this release")
-    if not columns:
-        return (
-            yield from change(state, Merge(tuple(state.manifest.fragments), state.schema, preserves_nullability=True))
-        )
-    outputs = project(state.schema, dict(columns)).outputs
-    for output in outputs:
-        for path in output.sources:
-            if path[0] in SYSTEM_COLUMNS:
-                raise BindError(f"No field named {path[0]}. Valid fields are {', '.join(state.schema.names)}.")
-    fields = pa.schema([output.field.remove_metadata() for output in outputs])
-    schema, added = _with_fields(state, fields)
-    files = column_files(state, schema.prune(added))
-    found = project(state.schema, dict(columns), with_row_address=True)
-
-    def values_of(fragment_id: int) -> Stream:
-        options = scan_options(fragments=(fragment_id,), batch_size=batch_size)
-        return projected_batches(state, options, found)
-
-    def write() -> Plan[DatasetState]:
-        try:
-            changed = yield from write_columns(state, files, values_of)
-        except (EvaluationError, SchemaError) as error:
-            raise OperationError(error.message, path=state.location.uri) from error
-        keeps = all(field.nullable for field in fields)
-        operation = Merge(changed, schema, preserves_nullability=keeps)
-        return (yield from change(state, operation, alongside=[files.publish()]))
-
-    after: DatasetState = yield RollBackOnError(write(), files.roll_back)
-    return after
-
-
-def _with_fields(state: DatasetState, given: pa.Schema) -> tuple[Schema, frozenset[int]]:
-    """The table's schema with new columns, and the ids of these. Raises `OperationError`."""
-    version = state.manifest.data_version
-    try:
-        schema, added = add_fields(state.schema, given, version, first_free_id(state.manifest.message))
-        check_version(schema, version)
-    except SchemaError as error:
-        raise OperationError(error.message) from error
-    return schema, added
+def gives_rows(transforms: Any) -> bool:
+    """Whether new columns come as rows of the caller's, and not as fields, expressions or a function."""
+    if transforms is None or isinstance(transforms, (str, bytes, int, float, dict, pa.Field, pa.Schema)):
+        return False
+    if isinstance(transforms, list) and all(isinstance(one, pa.Field) for one in transforms):
+        return False
+    return not callable(transforms)
 
 
 def add_empty_columns(state: DatasetState, given: pa.Schema) -> Plan[DatasetState]:
@@ -238,6 +210,6 @@ def add_empty_columns(state: DatasetState, given: pa.Schema) -> Plan[DatasetStat
     for field in given:
         if not field.nullable:
             raise OperationError(f"All-null columns must be nullable, but field '{field.name}' is not.")
-    schema, _ = _with_fields(state, given)
+    schema, _ = with_fields(state, given)
     fragments = tuple(state.manifest.fragments)
     return (yield from change(state, Merge(fragments, schema, preserves_nullability=True)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Schema
-    from lance_io.plans.plan import Plan
+    from lance_io.plans.plan import Plan, Request
     from lance_io.plans.streams import Stream
     from lance_io.table.manifest.fragment import Fragment
 
@@ -43,27 +43,72 @@ def column_files(state: DatasetState, schema: Schema) -> NewFiles:
     return NewFiles(state.location, schema, state.manifest.data_version, limits)
 
 
+Made: TypeAlias = "Callable[[pa.RecordBatch], Request[pa.RecordBatch]]"
+"""Asks for the new columns of a batch, and `_rowaddr`."""
+
+
+class Finished(Protocol):
+    """Remembers fragments whose new columns are written, should the process end before the commit."""
+
+    def find(self, fragment: Fragment) -> Plan[Fragment | None]:
+        """A fragment with its new file, if that is written already. Raises `OperationError` if it has changed."""
+
+    def add(self, before: Fragment, after: Fragment) -> Plan[None]:
+        """Remember one."""
+
+    def forget(self) -> Plan[None]:
+        """They are committed."""
+
+    def close(self) -> None:
+        """Nothing more is asked."""
+
+
 def write_columns(
     state: DatasetState,
     files: NewFiles,
     values_of_fragment: Callable[[int], Stream],
-    then: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+    then: Made | None = None,
+    finished: Finished | None = None,
 ) -> Plan[tuple[Fragment, ...]]:
     """Write new columns for all rows; gives the fragments of the table with one more file each.
 
     files               of the new columns; removes what it has written, if this fails
     values_of_fragment  by id, record batches of the fragment's rows in their order: the new columns and `_rowaddr`
     then                what makes the new columns of a batch, where that is not done yet
+    finished            remembers fragments that are finished; their files are not removed if this fails
     Raises `OperationError` for a fragment of which no row is given.
     """
     changed = []
     for place, fragment in enumerate(state.manifest.fragments):
-        spread = _Spread(files, int(state.physical_rows[place]), then)
-        yield EachInPlan(values_of_fragment(fragment.id), spread.add)
-        yield from spread.finish(fragment.id)
-        yield from files.end_file()
-        changed.append(replace(fragment, files=(*fragment.files, files.fragments[-1].files[0])))
+        done = None if finished is None else (yield from finished.find(fragment))
+        if done is None:
+            done = yield from write_fragment_columns(state, place, files, values_of_fragment, then)
+            if finished is not None:
+                yield from finished.add(fragment, done)
+                files.keep()
+        changed.append(done)
     return tuple(changed)
+
+
+def write_fragment_columns(
+    state: DatasetState,
+    place: int,
+    files: NewFiles,
+    values_of_fragment: Callable[[int], Stream],
+    then: Made | None = None,
+) -> Plan[Fragment]:
+    """Write new columns for the rows of one fragment; gives it with one more file. Parameters as `write_columns`."""
+    fragment = state.manifest.fragments[place]
+    spread = _Spread(files, int(state.physical_rows[place]), then)
+    yield EachInPlan(values_of_fragment(fragment.id), spread.add)
+    yield from spread.finish(fragment.id)
+    yield from files.end_file()
+    return replace(fragment, files=(*fragment.files, files.fragments[-1].files[0]))
+
+
+def compute_here(make: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Made:
+    """Columns that are made of a batch quickly, or by kernels."""
+    return lambda batch: Compute(partial(make, batch), lambda: batch.nbytes)
 
 
 def without_dead_files(fragment: Fragment, schema: Schema) -> Fragment:
@@ -75,7 +120,7 @@ def without_dead_files(fragment: Fragment, schema: Schema) -> Fragment:
 class _Spread:
     """The rows of one fragment, written with all its positions."""
 
-    def __init__(self, files: NewFiles, num_rows: int, then: Callable[[pa.RecordBatch], pa.RecordBatch] | None) -> None:
+    def __init__(self, files: NewFiles, num_rows: int, then: Made | None) -> None:
         self._files = files
         self._then = then
         self._num_rows = num_rows
@@ -87,8 +132,7 @@ class _Spread:
         if not batch.num_rows:
             return
         if self._then is not None:
-            given = batch
-            batch = yield Compute(partial(self._then, given), lambda: given.nbytes)
+            batch = yield self._then(batch)
         offsets = (values_of(batch.column(ROW_ADDRESS)) & np.uint64(0xFFFF_FFFF)).astype(np.int64)
         values = batch.drop_columns([ROW_ADDRESS])
         first, last = int(offsets[0]), int(offsets[-1])

@@ -1,0 +1,114 @@
+"""New columns that a function of the caller's computes, batch by batch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lance_io.dataset.columns.batch_udf import BatchUDF
+from lance_io.dataset.columns.new_columns import NewColumns, open_columns
+from lance_io.dataset.scan.execute import projected_batches
+from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.version.column_lists import project_taken
+from lance_io.dataset.version.system_columns import ROW_ADDRESS
+from lance_io.errors import OperationError, UsageError
+from lance_io.plans.cpu_requests import Call
+from lance_io.plans.streams import Each, Items, Next
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lance_io.dataset.columns.column_checkpoint import ColumnCheckpoint
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.format.schema import Schema
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
+
+
+def columns_by_function(
+    state: DatasetState,
+    function: Callable[[pa.RecordBatch], Any],
+    read_columns: Sequence[str] | None,
+    batch_size: int | None,
+) -> Plan[NewColumns]:
+    """What a function, or a `BatchUDF`, gives for the rows of each fragment.
+
+    read_columns  what it is given, also `_rowid` and `_rowaddr`; None for all columns
+    batch_size    rows that it is given at most
+    Raises `BindError` for a column that is not there, `TypeError` for a function that fails on a sample,
+    `OperationError` for a sample that is no record batch.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"batch_size must be greater than zero, got {batch_size}")
+    columns = state.schema.names if read_columns is None else list(read_columns)
+    given = function if isinstance(function, BatchUDF) else BatchUDF(function)
+    if given.output_schema is None:
+        sample = yield from _sample(state, columns)
+        try:
+            found = yield Call(partial(given.new_columns, sample))
+        except OperationError as error:
+            if isinstance(function, BatchUDF) or error.__cause__ is None:
+                raise
+            raise TypeError(
+                "transforms must be a BatchUDF, dict, map function, or ReaderLike value. Received "
+                f"{type(function)}, which is callable, but gave an error when called with a batch of data: "
+                f"{error.__cause__}"
+            ) from error.__cause__
+        given = BatchUDF(given.func, found.schema, given.checkpoint_file)
+    return _Function(state, given, columns, batch_size).new_columns()
+
+
+def _sample(state: DatasetState, columns: Sequence[str]) -> Plan[pa.RecordBatch]:
+    """The first row, if there is one."""
+    projection = project_taken(state.schema, columns)
+    found: list[pa.RecordBatch] = []
+    yield Each(projected_batches(state, scan_options(limit=1), projection), found.append)
+    rows = [batch for batch in found if batch.num_rows]
+    return rows[0] if rows else pa.RecordBatch.from_pylist([], schema=projection.arrow_schema)
+
+
+class _Function:
+    def __init__(self, state: DatasetState, function: BatchUDF, columns: list[str], batch_size: int | None) -> None:
+        self._state = state
+        self._function = function
+        self._columns = columns
+        self._batch_size = batch_size
+        self._checkpoint: ColumnCheckpoint | None = None
+
+    def new_columns(self) -> NewColumns:
+        schema = self._function.output_schema
+        is_kept = self._function.checkpoint_file is not None
+        return NewColumns(schema, self._values_of, finished=self._open_checkpoint if is_kept else None)
+
+    def _open_checkpoint(self, schema: Schema) -> Plan[ColumnCheckpoint]:
+        self._checkpoint = yield Call(partial(self._make_checkpoint, schema))
+        return self._checkpoint
+
+    def _make_checkpoint(self, schema: Schema) -> ColumnCheckpoint:
+        from lance_io.dataset.columns.column_checkpoint import ColumnCheckpoint  # loads SQLite
+
+        assert self._function.checkpoint_file is not None
+        return ColumnCheckpoint(self._function.checkpoint_file, self._state, schema, self._columns)
+
+    def _values_of(self, fragment_id: int) -> Stream:
+        found = yield open_columns(self._state, fragment_id, self._columns, self._batch_size)
+        while (batch := (yield Next(found))) is not None:
+            if batch.num_rows:
+                addresses = batch.column(ROW_ADDRESS)
+                new = yield Call(partial(self._call, fragment_id, self._visible(batch), addresses))
+                yield Items([new.append_column(ROW_ADDRESS, addresses)])
+
+    def _visible(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What the function is to see of it."""
+        return batch if ROW_ADDRESS in self._columns else batch.drop_columns([ROW_ADDRESS])
+
+    def _call(self, fragment_id: int, batch: pa.RecordBatch, addresses: pa.Array) -> pa.RecordBatch:
+        if self._checkpoint is None:
+            return self._function.new_columns(batch)
+        found = self._checkpoint.find_batch(fragment_id, addresses)
+        if found is None:
+            found = self._function.new_columns(batch)
+            self._checkpoint.add_batch(fragment_id, addresses, found)
+        return found

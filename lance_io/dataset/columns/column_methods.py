@@ -1,0 +1,219 @@
+"""Changes of columns for which the caller may give rows: who pulls these, and which plan is run.
+
+Rows come from the caller's thread, or loop, while the plan may run on the engine's (`run_write.py`); all other ways of
+giving new columns are plans without rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lance_io.dataset.columns.batch_udf import BatchUDF
+from lance_io.dataset.columns.evolve_schema import add_columns as plan_columns
+from lance_io.dataset.columns.evolve_schema import gives_rows, make_columns
+from lance_io.dataset.columns.join_columns import columns_by_join, update_fragment_columns
+from lance_io.dataset.columns.new_columns import (
+    add_new_columns,
+    check_may_have_values,
+    columns_from_rows,
+    fragment_with_columns,
+)
+from lance_io.dataset.run_plan import run, run_change
+from lance_io.dataset.version.describe import fragment_metadata
+from lance_io.dataset.version.lance_schema import LanceSchema
+from lance_io.dataset.write.input_data import async_rows_of, rows_of
+from lance_io.dataset.write.run_write import run_with_rows, run_with_rows_async
+from lance_io.errors import OperationError, UsageError
+from lance_io.io import call_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.dataset.write.input_data import AsyncRows, Rows
+    from lance_io.plans.plan import Plan
+
+    Changed = tuple[FragmentMetadata, LanceSchema]
+
+T = TypeVar("T")
+
+
+def _run(state: DatasetState, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]], *given: Any) -> T:
+    """Run the plan that `make` gives for a state, rows and what else is given."""
+    rows = rows_of(data, schema)
+
+    def work() -> T:
+        return run_with_rows(rows, lambda fed: make(state, fed, *given), answers_sync=state.answers_sync)
+
+    return call_metrics.watch_call(make, work) if call_metrics.watchers else work()
+
+
+async def _run_async(
+    state: DatasetState, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]], *given: Any
+) -> T:
+    rows = await async_rows_of(data, schema)
+
+    async def work() -> T:
+        return await run_with_rows_async(rows, lambda fed: make(state, fed, *given), answers_sync=state.answers_sync)
+
+    if call_metrics.watchers:
+        with call_metrics.count_call(make):
+            return await work()
+    return await work()
+
+
+# -- datasets ----------------------------------------------------------------------------------------------------------
+
+
+def add_columns(
+    state: DatasetState, transforms: Any, read_columns: list[str] | None, schema: Any, batch_size: int | None
+) -> DatasetState:
+    """Add columns; see `LanceDataset.add_columns`."""
+    if gives_rows(transforms):
+        return _run(state, transforms, schema, _add_columns_from_rows, batch_size)
+    return run(state, plan_columns(state, transforms, read_columns, batch_size))
+
+
+async def add_columns_async(
+    state: DatasetState, transforms: Any, read_columns: list[str] | None, schema: Any, batch_size: int | None
+) -> DatasetState:
+    """`add_columns` on any loop."""
+    if gives_rows(transforms):
+        return await _run_async(state, transforms, schema, _add_columns_from_rows, batch_size)
+    plan = plan_columns(state, transforms, read_columns, batch_size)
+    return await run_change(plan, answers_sync=state.answers_sync)
+
+
+def _add_columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, batch_size: int | None) -> Plan[DatasetState]:
+    check_may_have_values(state)
+    return (yield from add_new_columns(state, columns_from_rows(state, rows, batch_size)))
+
+
+def merge(state: DatasetState, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None) -> DatasetState:
+    """Add columns of a table by a key; see `LanceDataset.merge`."""
+    return _run(state, data, schema, _merge, left_on, right_on or left_on)
+
+
+async def merge_async(
+    state: DatasetState, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None
+) -> DatasetState:
+    """`merge` on any loop."""
+    return await _run_async(state, data, schema, _merge, left_on, right_on or left_on)
+
+
+def _merge(state: DatasetState, rows: Rows | AsyncRows, left_on: str, right_on: str) -> Plan[DatasetState]:
+    check_may_have_values(state)
+    return (yield from add_new_columns(state, (yield from columns_by_join(state, rows, left_on, right_on))))
+
+
+# -- fragments ---------------------------------------------------------------------------------------------------------
+
+
+def _refuse_values(plan: Plan[T]) -> Plan[T]:
+    """What a dataset refuses as an operation is a wrong argument of a fragment's method, as in pylance."""
+    try:
+        return (yield from plan)
+    except OperationError as error:
+        if type(error) is not OperationError:
+            raise
+        raise UsageError(error.message) from error
+
+
+def merge_fragment_columns(
+    state: DatasetState,
+    place: int,
+    transforms: Any,
+    read_columns: list[str] | None,
+    batch_size: int | None,
+    schema: pa.Schema | None,
+) -> Changed:
+    """Write new columns of one fragment; see `LanceFragment.merge_columns`."""
+    if gives_rows(transforms):
+        return _run(state, transforms, schema, _columns_from_rows, place, batch_size)
+    return run(state, _merge_columns(state, place, transforms, read_columns, batch_size))
+
+
+async def merge_fragment_columns_async(
+    state: DatasetState,
+    place: int,
+    transforms: Any,
+    read_columns: list[str] | None,
+    batch_size: int | None,
+    schema: pa.Schema | None,
+) -> Changed:
+    """`merge_fragment_columns` on any loop."""
+    if gives_rows(transforms):
+        return await _run_async(state, transforms, schema, _columns_from_rows, place, batch_size)
+    plan = _merge_columns(state, place, transforms, read_columns, batch_size)
+    return await run_change(plan, answers_sync=state.answers_sync)
+
+
+def _columns_from_rows(
+    state: DatasetState, rows: Rows | AsyncRows, place: int, batch_size: int | None
+) -> Plan[Changed]:
+    check_may_have_values(state)
+    new = columns_from_rows(state, rows, batch_size)
+    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new))
+    return fragment_metadata(fragment), LanceSchema(schema)
+
+
+def _merge_columns(
+    state: DatasetState, place: int, transforms: Any, read_columns: list[str] | None, batch_size: int | None
+) -> Plan[Changed]:
+    if isinstance(transforms, BatchUDF) and transforms.checkpoint_file is not None:
+        raise UsageError(
+            "A checkpoint file cannot be used when applying a UDF with LanceFragment.merge_columns. "
+            "You must apply your own checkpointing for fragment-level operations."
+        )
+    check_may_have_values(state)
+    new = yield from make_columns(state, transforms, read_columns, batch_size)
+    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new))
+    return fragment_metadata(fragment), LanceSchema(schema)
+
+
+def merge_fragment(
+    state: DatasetState, place: int, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None
+) -> Changed:
+    """Write columns of a table, by a key, for one fragment; see `LanceFragment.merge`."""
+    return _run(state, data, schema, _merge_fragment, place, left_on, right_on or left_on)
+
+
+async def merge_fragment_async(
+    state: DatasetState, place: int, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None
+) -> Changed:
+    """`merge_fragment` on any loop."""
+    return await _run_async(state, data, schema, _merge_fragment, place, left_on, right_on or left_on)
+
+
+def _merge_fragment(
+    state: DatasetState, rows: Rows | AsyncRows, place: int, left_on: str, right_on: str
+) -> Plan[Changed]:
+    check_may_have_values(state)
+    new = yield from _refuse_values(columns_by_join(state, rows, left_on, right_on))
+    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new))
+    return fragment_metadata(fragment), LanceSchema(schema)
+
+
+def update_columns(
+    state: DatasetState, place: int, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None
+) -> tuple[FragmentMetadata, list[int], bytes]:
+    """Write columns of one fragment anew; see `LanceFragment.update_columns`."""
+    return _run(state, data, schema, _update_columns, place, left_on, right_on or left_on)
+
+
+async def update_columns_async(
+    state: DatasetState, place: int, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None
+) -> tuple[FragmentMetadata, list[int], bytes]:
+    """`update_columns` on any loop."""
+    return await _run_async(state, data, schema, _update_columns, place, left_on, right_on or left_on)
+
+
+def _update_columns(
+    state: DatasetState, rows: Rows | AsyncRows, place: int, left_on: str, right_on: str
+) -> Plan[tuple[FragmentMetadata, list[int], bytes]]:
+    plan = update_fragment_columns(state, place, rows, left_on, right_on)
+    fragment, ids, offsets = yield from _refuse_values(plan)
+    return fragment_metadata(fragment), ids, offsets

@@ -1,0 +1,221 @@
+"""Columns that are added with values: where these come from, and how they get into the table.
+
+    SQL expressions                a scan computes them
+    a function                     of the batches of a scan, in another thread (`column_functions.py`)
+    record batches of a caller     one row for each row that a scan sees, in its order
+    a table, by a key              a left join (`join_columns.py`)
+
+Each is a `NewColumns`: for a fragment, batches of what the columns are made of, with the address of each row. They are
+written as one more data file for each fragment (`rewrite_columns.py`) and committed as a Merge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lance_io.dataset.changes.change_plans import change
+from lance_io.dataset.columns.rewrite_columns import column_files, write_columns, write_fragment_columns
+from lance_io.dataset.columns.schema_edits import add_fields
+from lance_io.dataset.scan.execute import projected_batches
+from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.version.column_lists import COMPILER, project, project_taken
+from lance_io.dataset.version.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
+from lance_io.dataset.write.data_files import NextBatch
+from lance_io.dataset.write.schema_fit import check_version
+from lance_io.errors import BindError, EvaluationError, OperationError, SchemaError, UnsupportedError
+from lance_io.format.version import V0_1
+from lance_io.plans.plan import Import, RollBackOnError
+from lance_io.plans.streams import Items, Next, Open, iterate_async, iterate_sync
+from lance_io.table.transaction.field_ids import first_free_id
+from lance_io.table.transaction.operations import Merge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping, Sequence
+
+    from lance_io.dataset.columns.rewrite_columns import Finished, Made
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.dataset.write.input_data import AsyncRows, Rows
+    from lance_io.format.schema import Schema
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
+    from lance_io.table.manifest.fragment import Fragment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewColumns:
+    """Columns that a table is to get, with values.
+
+    fields     the columns; a struct that is there already has its new members only
+    values_of  by the id of a fragment, record batches of its rows in their order: what `then` takes, and `_rowaddr`
+    then       makes the columns of a batch, where `values_of` has not
+    finish     what remains to be looked at when all fragments have their values
+    finished   remembers finished fragments, where that is wanted
+    """
+
+    fields: pa.Schema
+    values_of: Callable[[int], Stream]
+    then: Made | None = None
+    finish: Callable[[], Plan[None]] | None = None
+    finished: Callable[[Schema], Plan[Finished]] | None = None
+
+
+def add_new_columns(state: DatasetState, new: NewColumns) -> Plan[DatasetState]:
+    """Write the columns of all fragments, and commit.
+
+    Raises `OperationError` for a column that is there already, and for values that cannot be written.
+    """
+    check_may_have_values(state)
+    schema, added = with_fields(state, new.fields)
+    files = column_files(state, schema.prune(added))
+
+    def write(finished: Finished | None) -> Plan[DatasetState]:
+        try:
+            changed = yield from write_columns(state, files, new.values_of, new.then, finished)
+            if new.finish is not None:
+                yield from new.finish()
+        except (EvaluationError, SchemaError) as error:
+            raise OperationError(error.message, path=state.location.uri) from error
+        keeps = all(field.nullable for field in new.fields)
+        operation = Merge(changed, schema, preserves_nullability=keeps)
+        return (yield from change(state, operation, alongside=[files.publish()]))
+
+    if new.finished is None:
+        after: DatasetState = yield RollBackOnError(write(None), files.roll_back)
+        return after
+    finished = yield from new.finished(files.schema)
+    try:
+        after = yield RollBackOnError(write(finished), files.roll_back)
+        yield from finished.forget()
+    finally:
+        finished.close()
+    return after
+
+
+def fragment_with_columns(state: DatasetState, place: int, new: NewColumns) -> Plan[tuple[Fragment, Schema]]:
+    """Write the columns of one fragment; nothing is committed. Gives the fragment and the table's schema with them.
+
+    place  of the fragment in the manifest
+    Raises as `add_new_columns`.
+    """
+    check_may_have_values(state)
+    schema, added = with_fields(state, new.fields)
+    files = column_files(state, schema.prune(added))
+
+    def write() -> Plan[tuple[Fragment, Schema]]:
+        try:
+            changed = yield from write_fragment_columns(state, place, files, new.values_of, new.then)
+            if new.finish is not None:
+                yield from new.finish()
+        except (EvaluationError, SchemaError) as error:
+            raise OperationError(error.message, path=state.location.uri) from error
+        yield from files.publish()
+        return changed, schema
+
+    made: tuple[Fragment, Schema] = yield RollBackOnError(write(), files.roll_back)
+    return made
+
+
+def check_may_have_values(state: DatasetState) -> None:
+    """Raise `UnsupportedError` for a table of file version 0.1."""
+    if state.manifest.data_version == V0_1:
+        raise UnsupportedError("columns with values are not added to tables of file version 0.1 by this release")
+
+
+def with_fields(state: DatasetState, given: pa.Schema) -> tuple[Schema, frozenset[int]]:
+    """The table's schema with new columns, and the ids of these. Raises `OperationError`."""
+    version = state.manifest.data_version
+    try:
+        schema, added = add_fields(state.schema, given, version, first_free_id(state.manifest.message))
+        check_version(schema, version)
+    except SchemaError as error:
+        raise OperationError(error.message) from error
+    return schema, added
+
+
+def columns_by_sql(state: DatasetState, columns: Mapping[str, str], batch_size: int | None) -> Plan[NewColumns]:
+    """Columns that SQL expressions give.
+
+    columns     expressions by the name of the new column; they do not see each other
+    batch_size  rows of a batch
+    Raises `BindError` for an expression that does not fit, `TypeError` for what is no text.
+    """
+    yield Import(COMPILER)
+    outputs = project(state.schema, dict(columns)).outputs
+    for output in outputs:
+        for path in output.sources:
+            if path[0] in SYSTEM_COLUMNS:
+                raise BindError(f"No field named {path[0]}. Valid fields are {', '.join(state.schema.names)}.")
+    found = project(state.schema, dict(columns), with_row_address=True)
+
+    def values_of(fragment_id: int) -> Stream:
+        return projected_batches(state, scan_options(fragments=(fragment_id,), batch_size=batch_size), found)
+
+    return NewColumns(pa.schema([output.field.remove_metadata() for output in outputs]), values_of)
+
+
+def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, batch_size: int | None) -> NewColumns:
+    """Columns whose values a caller gives: a row for each row of the table, in the order of a scan."""
+    given = _Given(rows)
+
+    def values_of(fragment_id: int) -> Stream:
+        found = yield open_addresses(state, fragment_id, batch_size)
+        while (addresses := (yield Next(found))) is not None:
+            values = yield from given.take(addresses.num_rows)
+            yield Items([values.append_column(ROW_ADDRESS, addresses.column(ROW_ADDRESS))])
+
+    return NewColumns(rows.schema, values_of, finish=given.finish)
+
+
+def open_addresses(state: DatasetState, fragment_id: int, batch_size: int | None) -> Open:
+    """The addresses of a fragment's rows, batch by batch."""
+    return open_columns(state, fragment_id, [], batch_size)
+
+
+def open_columns(state: DatasetState, fragment_id: int, columns: Sequence[Any], batch_size: int | None) -> Open:
+    """Columns of a fragment, and `_rowaddr` behind them unless it is one of them, batch by batch."""
+    names = [*columns] if ROW_ADDRESS in columns else [*columns, ROW_ADDRESS]
+    options = scan_options(fragments=(fragment_id,), batch_size=batch_size)
+
+    def batches() -> Stream:
+        return projected_batches(state, options, project_taken(state.schema, names))
+
+    return Open(lambda: iterate_sync(batches()), lambda: iterate_async(batches()))
+
+
+class _Given:
+    """The rows of a caller, cut anew."""
+
+    def __init__(self, rows: Rows | AsyncRows) -> None:
+        self._rows = rows
+        self._rest = pa.RecordBatch.from_pylist([], schema=rows.schema)
+
+    def take(self, num_rows: int) -> Generator[Any, Any, pa.RecordBatch]:
+        """The next rows. Raises `OperationError` if there are not so many."""
+        parts = []
+        missing = num_rows
+        while True:
+            part = self._rest.slice(0, missing)
+            self._rest = self._rest.slice(part.num_rows)
+            parts.append(part)
+            missing -= part.num_rows
+            if not missing:
+                return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+            batch = yield NextBatch(self._rows)
+            if batch is None:
+                raise OperationError(
+                    "Stream ended before producing values for all rows in dataset: a row is missing for each row that "
+                    "is not deleted"
+                )
+            self._rest = batch
+
+    def finish(self) -> Plan[None]:
+        """Raise `OperationError` if there are more rows."""
+        while not self._rest.num_rows:
+            batch = yield NextBatch(self._rows)
+            if batch is None:
+                return
+            self._rest = batch
+        raise OperationError("Stream produced more values than expected for dataset")

@@ -1,0 +1,232 @@
+"""Compaction as plans: what is to be done, one task of it, and the commit of what was done (spec: commit, 10; 8.3).
+
+    plan      candidates and bins of the open version
+    execute   rows of one task into new files; any number of processes, each its own task
+    commit    ReserveFragments takes the new ids out of use, Rewrite puts the new fragments in the place of the old ones
+
+Both commits are made for the version that was planned on, so that what others changed since is noticed. Between them
+the table has a version more, with the same rows; a process that ends there leaves files that nobody refers to.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lance_io.commit.loop import CommitRequest, commit
+from lance_io.dataset.changes.change_plans import commit_target, move_to
+from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.compaction.compaction_options import CompactionOptions, compaction_options
+from lance_io.dataset.compaction.compaction_values import CompactionMetrics, RewriteResult, TaskValues
+from lance_io.dataset.compaction.copy_blobs import BlobCopies
+from lance_io.dataset.compaction.plan_tasks import SourceFragment, plan_bins
+from lance_io.dataset.compaction.rewrite_fragments import carry_lineage, new_files, rewrite_rows_of
+from lance_io.dataset.rows.deletions_and_ids import load_live_counts
+from lance_io.dataset.version.describe import fragment_metadata, stored_fragment
+from lance_io.dataset.version.index_entries import load_indices
+from lance_io.dataset.version.open_version import check_out
+from lance_io.errors import UsageError
+from lance_io.format.version import V0_1
+from lance_io.plans.plan import RollBackOnError
+from lance_io.table.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
+from lance_io.table.transaction.transaction import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lance_io.commit.target import CommittedVersion
+    from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.dataset.write.data_files import NewFiles
+    from lance_io.dataset.write.write_progress import FragmentWriteProgress
+    from lance_io.plans.plan import Plan
+    from lance_io.table.manifest.fragment import Fragment
+    from lance_io.table.manifest.index_section import IndexMetadata
+
+
+def plan_compaction(state: DatasetState, given: Mapping[str, Any]) -> Plan[tuple[CompactionOptions, list[TaskValues]]]:
+    """What is to be done; reads deletion files only where the manifest does not say how many rows they list.
+
+    given  keywords; errors as `compaction_options`
+    """
+    options = compaction_options(given, state.manifest.config, state.manifest.data_version)
+    sources = yield from source_fragments(state)
+    fragments = state.manifest.fragments
+    tasks = [
+        TaskValues(state.manifest.version, [fragment_metadata(fragments[one.place]) for one in each], options)
+        for each in plan_bins(sources, options)
+    ]
+    return options, tasks
+
+
+def source_fragments(state: DatasetState) -> Plan[list[SourceFragment]]:
+    """What planning has to know of all fragments."""
+    counts = yield from load_live_counts(state, state.all_places)
+    covered = _coverage((yield from load_indices(state)))
+    sources = []
+    for place, (fragment, num_live) in enumerate(zip(state.manifest.fragments, counts, strict=True)):
+        num_rows = int(state.physical_rows[place])
+        num_bytes = sum(file.size_bytes or 0 for file in fragment.files)
+        known_by = frozenset(covered[fragment.id])
+        sources.append(SourceFragment(place, fragment.id, num_rows, num_rows - num_live, num_bytes, known_by))
+    return sources
+
+
+def _coverage(indices: Iterable[IndexMetadata]) -> defaultdict[int, set[str]]:
+    """By fragment id, the index segments that know it."""
+    covered: defaultdict[int, set[str]] = defaultdict(set)
+    for index in indices:
+        if not index.is_system:
+            for fragment_id in index.fragment_ids or ():
+                covered[fragment_id].add(index.uuid)
+    return covered
+
+
+# -- one task ----------------------------------------------------------------------------------------------------------
+
+
+def execute_task(
+    state: DatasetState, task: TaskValues, progress: FragmentWriteProgress | None = None
+) -> Plan[RewriteResult]:
+    """Write the rows of a task into new files, which no version refers to yet.
+
+    The version of the task is read, whichever one is open. Raises `OSError` where it is gone, and `UsageError` for
+    fragments that it does not have like this.
+    """
+    state = yield from _at_version(state, task.read_version)
+    written, files = yield from _write(state, task, progress)
+    yield RollBackOnError(files.end_file(), files.roll_back)
+    return written
+
+
+def _at_version(state: DatasetState, version: int) -> Plan[DatasetState]:
+    return state if state.manifest.version == version else (yield from check_out(state, version))
+
+
+def _write(
+    state: DatasetState, task: TaskValues, progress: FragmentWriteProgress | None
+) -> Plan[tuple[RewriteResult, NewFiles]]:
+    """The rows of a task in new files, of which the last is not visible yet."""
+    places = _places_of(state, task.fragments)
+    counts = yield from load_live_counts(state, places)
+    copies = BlobCopies(state) if state.schema.has_blobs and state.manifest.data_version != V0_1 else None
+    files = new_files(state, sum(counts), task.options, progress, copies)
+
+    def write() -> Plan[RewriteResult]:
+        yield from rewrite_rows_of(state, places, files, task.options, copies)
+        fragments = yield from carry_lineage(state, places, files.fragments)
+        return RewriteResult(
+            read_version=task.read_version,
+            metrics=_metrics(task.fragments, fragments),
+            new_fragments=[fragment_metadata(fragment) for fragment in fragments],
+            original_fragments=list(task.fragments),
+        )
+
+    result: RewriteResult = yield RollBackOnError(write(), files.roll_back)
+    return result, files
+
+
+def _places_of(state: DatasetState, fragments: Iterable[FragmentMetadata]) -> list[int]:
+    """Where the fragments of a task are. Raises `UsageError` where the version has others of these ids."""
+    places = state.places_by_id([fragment.id for fragment in fragments])
+    for place, fragment in zip(places, fragments, strict=True):
+        there = [file.path for file in state.manifest.fragments[place].files]
+        if there != [file.path for file in fragment.files]:
+            raise UsageError(
+                f"fragment {fragment.id} of version {state.manifest.version} has data files {there}, the task has "
+                f"{[file.path for file in fragment.files]}: it is of another table"
+            )
+    return places
+
+
+def _metrics(old: Sequence[FragmentMetadata], new: Sequence[Fragment]) -> CompactionMetrics:
+    return CompactionMetrics(
+        fragments_removed=len(old),
+        fragments_added=len(new),
+        files_removed=sum(len(fragment.files) + (fragment.deletion_file is not None) for fragment in old),
+        files_added=sum(len(fragment.files) for fragment in new),
+    )
+
+
+# -- the commit --------------------------------------------------------------------------------------------------------
+
+
+def commit_compaction(
+    state: DatasetState, results: Sequence[RewriteResult], given: Mapping[str, Any]
+) -> Plan[tuple[DatasetState, CompactionMetrics]]:
+    """Put the new fragments of some tasks in the place of the old ones; nothing without results.
+
+    given  keywords of the compaction
+    Rows keep their order among the tasks, whatever that of the results. Raises as `commit` does.
+    """
+    compaction_options(given, state.manifest.config, state.manifest.data_version)
+    return (yield from _commit(state, results, ()))
+
+
+def _commit(
+    state: DatasetState, results: Sequence[RewriteResult], alongside: Sequence[Plan[Any]]
+) -> Plan[tuple[DatasetState, CompactionMetrics]]:
+    metrics = sum((result.metrics for result in results), CompactionMetrics())
+    if not results:
+        return state, metrics
+    ordered = sorted(results, key=lambda result: min((one.id for one in result.original_fragments), default=0))
+    read_version = min(result.read_version for result in results)
+    num_new = sum(len(result.new_fragments) for result in results)
+    if num_new:
+        reserved = yield from _commit_one(state, read_version, ReserveFragments(num_new), alongside)
+        next_id = (reserved.manifest.max_fragment_id or 0) - num_new + 1
+        state = move_to(state, reserved)
+    else:
+        next_id = 0
+    groups = []
+    for result in ordered:
+        end = next_id + len(result.new_fragments)
+        new = zip(range(next_id, end), result.new_fragments, strict=True)
+        groups.append(
+            RewriteGroup(
+                tuple(stored_fragment(one) for one in result.original_fragments),
+                tuple(replace(stored_fragment(one), id=fragment_id) for fragment_id, one in new),
+            )
+        )
+        next_id = end
+    operation = Rewrite(tuple(groups))
+    committed = yield from _commit_one(state, read_version, operation, () if num_new else alongside)
+    after = move_to(state, committed)
+    yield from after_commit(after)
+    return after, metrics
+
+
+def _commit_one(
+    state: DatasetState, read_version: int, operation: ReserveFragments | Rewrite, alongside: Sequence[Plan[Any]]
+) -> Plan[CommittedVersion]:
+    request = CommitRequest(Transaction(read_version, operation), base=state.manifest, alongside=alongside)
+    return (yield from commit(commit_target(state), request))
+
+
+# -- all of it ---------------------------------------------------------------------------------------------------------
+
+
+def compact_files(
+    state: DatasetState, given: Mapping[str, Any], progress: FragmentWriteProgress | None = None
+) -> Plan[tuple[DatasetState, CompactionMetrics]]:
+    """Plan, execute and commit. What was written is removed where that fails, unless it may have been committed."""
+    _, tasks = yield from plan_compaction(state, given)
+    results: list[RewriteResult] = []
+    written: list[NewFiles] = []
+
+    def work() -> Plan[tuple[DatasetState, CompactionMetrics]]:
+        for task in tasks:
+            result, files = yield from _write(state, task, progress)
+            written.append(files)
+            results.append(result)
+            if task is not tasks[-1]:
+                yield from files.end_file()
+        return (yield from _commit(state, results, [files.publish() for files in written]))
+
+    def roll_back(cause: BaseException) -> Plan[None]:
+        for files in written:
+            yield from files.roll_back(cause)
+
+    done: tuple[DatasetState, CompactionMetrics] = yield RollBackOnError(work(), roll_back)
+    return done

@@ -1,0 +1,53 @@
+"""What a table says about itself, as text for people, under the module name that pylance gives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_io.dataset.changes.transaction_history import stored_transactions
+from lance_io.dataset.run_plan import run
+from lance_io.dataset.version.debug_text import (
+    show_fragment_files,
+    show_manifest,
+    show_schema,
+    show_transaction,
+    write_debug,
+)
+from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+from lance_io.errors import NotFound
+
+if TYPE_CHECKING:
+    from lance_io.dataset.fragment import LanceFragment
+    from lance_io.dataset.lance_dataset import LanceDataset
+
+__all__ = ["format_fragment", "format_manifest", "format_schema", "list_transactions"]
+
+
+def format_schema(dataset: LanceDataset) -> str:
+    """The schema of a table with its field ids."""
+    return write_debug(show_schema(dataset._state.schema), pretty=True)
+
+
+def format_manifest(dataset: LanceDataset) -> str:
+    """All that the manifest of a table's version says."""
+    return write_debug(show_manifest(dataset._state.manifest), pretty=True)
+
+
+def format_fragment(fragment: FragmentMetadata | LanceFragment, dataset: LanceDataset) -> str:
+    """A fragment of a table, with the fields that each of its files holds.
+
+    fragment  a fragment of the table, or its metadata
+    Raises `ValueError` for a fragment that the table's version does not have.
+    """
+    fragment_id = fragment.id if isinstance(fragment, FragmentMetadata) else fragment.fragment_id
+    place = dataset._state.place_of(fragment_id)
+    if place is None:
+        raise NotFound(f"version {dataset.version} of the table has no fragment {fragment_id}")
+    state = dataset._state
+    return write_debug(show_fragment_files(state.manifest.fragments[place], state.schema), pretty=True)
+
+
+def list_transactions(dataset: LanceDataset, /, max_transactions: int = 10) -> list[str]:
+    """What made the newest versions, newest first; versions of which no record is left are passed over."""
+    found = run(dataset._state, stored_transactions(dataset._state, max_transactions))
+    return [write_debug(show_transaction(one), pretty=True) for one in found if one is not None]

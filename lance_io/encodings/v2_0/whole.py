@@ -1,0 +1,112 @@
+"""Whole pages of version 2.0, many in one kernel call: what a scan of small files reads.
+
+whole_values   a page of values of one width, strings, or strings with a dictionary
+whole_lists    a page of lists of values of one width, which lie in one page
+whole_ranges   what is read for some such pages
+decode_whole   their rows
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lance_io import _kernels
+from lance_io.encodings.v2_0.array import WithNulls
+from lance_io.encodings.v2_0.dictionary import DictionaryValues
+from lance_io.encodings.v2_0.variable import Coded, Variable
+from lance_io.spans import Ranges, int64s
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lance_io._kernels import WholeArray
+    from lance_io.encodings.v2_0.array import ArrayEncoding
+    from lance_io.encodings.v2_0.buffers import StoredBuffer
+    from lance_io.encodings.v2_0.located import ValuesKind
+    from lance_io.encodings.v2_0.variable import Ends
+    from lance_io.spans import Fetched
+
+    FileRange = tuple[int, int]
+
+
+def whole_values(values: ArrayEncoding, kind: ValuesKind, num_rows: int, around: bytes) -> WholeArray | None:
+    """A page of values; None for those with a dictionary that is stored otherwise than writers do."""
+    ends, items, ranges = None, None, []
+    if isinstance(values, Variable):
+        ends = _coding(values.ends)
+        ranges = _variable_ranges(values)
+    elif isinstance(values, DictionaryValues):
+        strings: Any = values.items
+        if not isinstance(strings, Variable) or isinstance(strings, Coded):
+            return None
+        if strings.ends.buffer.scheme or strings.data.scheme:
+            return None
+        items = strings.num_values, _coding(strings.ends)
+        ranges = [(kind.base_bytes, kind.base_bytes + num_rows), *_variable_ranges(strings)]
+    else:
+        ranges = _fixed_ranges(values, kind, 0, num_rows)
+    has_bitmap = kind.present_at is not None
+    return _kernels.WholeArray(num_rows, around, kind.row_bits, has_bitmap, kind.num_bitmaps, ends, items, None, ranges)
+
+
+def whole_lists(
+    ends: Ends, values: ArrayEncoding, kind: ValuesKind, first_slot: int, around: bytes
+) -> WholeArray | None:
+    """A page of lists; None where its ends are compressed.
+
+    values      what its items are among
+    first_slot  where these begin
+    """
+    if ends.buffer.scheme:
+        return None
+    ranges = [_all_of(ends.buffer), *_fixed_ranges(values, kind, first_slot, first_slot + ends.end_max)]
+    has_bitmap, lists = kind.present_at is not None, (_coding(ends), first_slot)
+    return _kernels.WholeArray(
+        ends.num_values, around, kind.row_bits, has_bitmap, kind.num_bitmaps, None, None, lists, ranges
+    )
+
+
+def _coding(ends: Ends) -> tuple[int, int, bool]:
+    return ends.adjustment, ends.end_max, ends.wide
+
+
+def _all_of(buffer: StoredBuffer) -> FileRange:
+    return buffer.offset_bytes, buffer.offset_bytes + buffer.plain_bytes
+
+
+def _variable_ranges(values: Variable) -> list[FileRange]:
+    return [_all_of(values.ends.buffer), _all_of(values.data)]
+
+
+def _fixed_ranges(values: ArrayEncoding, kind: ValuesKind, start: int, end: int) -> list[FileRange]:
+    """Of the values `start` to `end`, and of the bitmap of those that are there."""
+
+    def bits(base: int) -> FileRange:
+        return base + start // 8, base + (end + 7) // 8
+
+    present = [] if kind.present_at is None else [bits(kind.present_at)]
+    assert isinstance(values, WithNulls) == bool(present), "the bitmap is that of the values"
+    if kind.row_bits == 1:
+        return [*present, bits(kind.base_bytes)]
+    width = kind.row_bits // 8
+    return [*present, (kind.base_bytes + start * width, kind.base_bytes + end * width)]
+
+
+def whole_ranges(pages: Sequence[Any]) -> Ranges:
+    """All that pages consist of that have a `whole`."""
+    starts, ends = _kernels.whole_ranges([page.whole for page in pages])
+    return Ranges(int64s(starts), int64s(ends))
+
+
+def decode_whole(files: Sequence[tuple[Sequence[Any], Fetched]]) -> list[pa.Array]:
+    """All rows of such pages of some files, one array each; a `DamagedError` carries the number of the page among all.
+
+    files  pages, and what `whole_ranges` asked for
+    """
+    leaves = _kernels.scan_arrays(
+        [([page.whole for page in pages], fetched.buffer, fetched.offsets) for pages, fetched in files]
+    )
+    every = [page for pages, _ in files for page in pages]
+    return [page.build(leaf) for page, leaf in zip(every, leaves, strict=True)]
