@@ -26,7 +26,7 @@ from lance_io.commit.target import CommitTarget, CommittedVersion, SystemClock
 from lance_io.dataset.changes.held_versions import RefConflict, create_ref, hold_version
 from lance_io.dataset.version.object_keys import branch_location
 from lance_io.dataset.version.row_counts import with_row_counts
-from lance_io.errors import AlreadyExists, CommitUnknownError, FormatError, NotFound, OperationError, UsageError
+from lance_io.errors import AlreadyExists, CommitUnknownError, FormatError, LanceError, NotFound, UsageError
 from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List, OwnFiles, Put, Read, Remove, RemoveEmptyFolders
@@ -65,6 +65,10 @@ if TYPE_CHECKING:
 
 _FOLDERS: Final = (VERSIONS, DATA, DELETIONS, TRANSACTIONS, INDICES, BLOB_FOLDER)
 _KEYS_AT_ONCE: Final = 10_000
+
+
+class BranchInUse(LanceError, OSError):
+    """A branch that is to be removed is needed by others."""
 
 
 def create_branch(state: DatasetState, name: str, reference: Any) -> Plan[DatasetState]:
@@ -170,7 +174,7 @@ def delete_branch(state: DatasetState, name: str) -> Plan[None]:
     intent = yield from announce(place, versions, SystemClock())
     try:
         if intent.pinned:
-            raise OperationError(
+            raise BranchInUse(
                 f"Ref conflict error: branch {name} cannot be deleted: a tag, branch or restore is being made of its "
                 f"versions {sorted(intent.pinned)}",
                 path=root.uri,
@@ -197,14 +201,14 @@ def _versions_of(place: Location) -> Plan[list[int]]:
 
 
 def _refuse_if_needed(root: Location, name: str, branch: Branch, branches: Mapping[str, Branch]) -> Plan[None]:
-    """Raise `OperationError` while other branches or tags need a branch."""
+    """Raise `BranchInUse` while other branches or tags need a branch."""
     heirs = [
         (other, one.parent_version)
         for other, one in branches.items()
         if other != name and one.descends_from(name, branch)
     ]
     if heirs:
-        raise OperationError(
+        raise BranchInUse(
             f"Ref conflict error: Branch {name} is referenced by {sorted(heirs)} versions, can not delete",
             path=root.uri,
         )
@@ -214,7 +218,7 @@ def _refuse_if_needed(root: Location, name: str, branch: Branch, branches: Mappi
     decoded = [(tag, decode_tag(data, tag)) for (tag, _), data in zip(named, files, strict=True) if data is not None]
     tags = [(tag, one.version) for tag, one in decoded if one.branch == name]
     if tags:
-        raise OperationError(
+        raise BranchInUse(
             f"Ref conflict error: Branch {name} is referenced by tags {sorted(tags)}, can not delete", path=root.uri
         )
 
