@@ -114,7 +114,7 @@ class DatasetChanges(SyncFace, DatasetProperties):
 
     def truncate_table(self) -> None:
         """Delete all rows and keep the schema."""
-        self._change(changes.truncate(self._state))
+        self._change(changes.truncate(self._state, CONFLICT_RETRIES, RETRY_TIMEOUT))
 
     def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `write_dataset`."""
@@ -356,7 +356,7 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
 
     async def truncate_table(self) -> None:
         """Delete all rows and keep the schema."""
-        await self._change(changes.truncate(self._state))
+        await self._change(changes.truncate(self._state, CONFLICT_RETRIES, RETRY_TIMEOUT))
 
     async def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `AsyncDataset.write`."""

@@ -121,8 +121,12 @@ def _delete(state: DatasetState, predicate: Any) -> Plan[tuple[DatasetState, Del
     return after, DeleteResult(num_deleted_rows=deletion.num_rows)
 
 
-def truncate(state: DatasetState) -> Plan[DatasetState]:
-    """Delete all rows; nothing is read."""
+def truncate(state: DatasetState, conflict_retries: int, retry_timeout: timedelta) -> Plan[DatasetState]:
+    """Delete all rows; nothing is read. Parameters as for `delete_rows`."""
+    return (yield from repeat_on_conflict(state, _truncate, conflict_retries, retry_timeout))
+
+
+def _truncate(state: DatasetState) -> Plan[DatasetState]:
     return (yield from change(state, Delete((), tuple(state.fragment_ids), "true")))
 
 
