@@ -8,6 +8,7 @@
     tables        what people see, as plain values
     drawing       the same on the terminal, by Rich
     inspect, version_log, pages, rows, write_report, change, explain_report   the work of the commands
+    change_columns, branching
     bench, bucket_bench                                                       of `bench`, of a dataset and of a bucket
     sources       files that `write` takes rows from
 

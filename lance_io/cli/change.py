@@ -44,12 +44,12 @@ def delete(uri: str, predicate: str, dry_run: bool, yes: bool, storage_option: l
     """Run `lance-io delete`."""
     state = open_table(uri, options=storage_option)
     if dry_run:
-        num_rows = _count(state, predicate)
+        num_rows = count_matching(state, predicate)
         report = {"version": state.manifest.version, "num_deleted_rows": 0, "num_matching_rows": num_rows}
         show(report, as_json, _show_delete)
         return
     if not yes and somebody_answers():
-        num_rows = _count(state, predicate)
+        num_rows = count_matching(state, predicate)
         typer.confirm(f"Delete {num_rows:,} rows of {uri}?", abort=True, err=True)
     with progress("deleting"):
         after, done = run(state, change_plans.delete_rows(state, predicate, CONFLICT_RETRIES, RETRY_TIMEOUT))
@@ -58,7 +58,8 @@ def delete(uri: str, predicate: str, dry_run: bool, yes: bool, storage_option: l
     show(report, as_json, _show_delete)
 
 
-def _count(state: DatasetState, predicate: str) -> int:
+def count_matching(state: DatasetState, predicate: str | None) -> int:
+    """How many rows pass a filter, None for all."""
     with progress("counting"):
         return count(state, scan_options(filter=predicate))
 

@@ -214,6 +214,104 @@ def delete(
     """
 
 
+@implemented_in("change_columns")
+def update(
+    uri: DatasetUri,
+    assignment: Annotated[
+        list[str], typer.Argument(metavar="COLUMN=EXPRESSION...", help='Such as "price=price * 1.1".')
+    ],
+    where: Annotated[str | None, typer.Option("--where", "-w", metavar="TEXT", help="Only rows that pass.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Give the rows that pass a filter new values, as a new version; older versions keep the old ones.
+
+    All expressions see the row as it was. On a terminal, tells how many rows these are and asks.
+    """
+
+
+@implemented_in("change_columns")
+def add_column(
+    uri: DatasetUri,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new column.", show_default=False)],
+    expression: Annotated[
+        str | None, typer.Argument(metavar="[EXPRESSION]", help='Its values, such as "price * 2".', show_default=False)
+    ] = None,
+    type: Annotated[
+        str | None, typer.Option("--type", "-t", metavar="TYPE", help="An Arrow type, of a column without values.")
+    ] = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Add a column: of the values of an expression, or of nulls of a type. Nothing else is written."""
+    if (expression is None) == (type is None):
+        raise UsageError("add-column needs an expression for its values, or --type for a column without: one of them")
+
+
+@implemented_in("change_columns")
+def drop_column(
+    uri: DatasetUri,
+    name: Annotated[list[str], typer.Argument(metavar="NAME...", help="`a.b` for a member.", show_default=False)],
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Take columns out of the schema, as a new version; a compaction and a cleanup free their space."""
+
+
+@implemented_in("branching")
+def branch(
+    uri: DatasetUri,
+    action: Annotated[Literal["list", "create", "delete"], typer.Argument(help="What to do.", show_default=False)],
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of the branch.", show_default=False)] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", "-v", min=0, help="That create leaves; the newest by default.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Leave the version that this tag names.")] = None,
+    of: Annotated[str | None, typer.Option("--of", metavar="BRANCH", help="Leave this branch instead of main.")] = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """List, create and delete branches: lines of versions that leave another one, without a copy."""
+    if (action == "list") != (name is None):
+        raise UsageError("branch list takes no name" if action == "list" else f"branch {action} needs a name")
+    if action != "create" and any(one is not None for one in (version, tag, of)):
+        raise UsageError(f"branch {action} takes no --version, --tag or --of")
+    if tag is not None and any(one is not None for one in (version, of)):
+        raise UsageError("--tag names a version of a branch: give it alone")
+
+
+@implemented_in("branching")
+def clone(
+    uri: DatasetUri,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where the clone is to be.", show_default=False)],
+    deep: Annotated[bool, typer.Option("--deep", help="Copy all files, so that the clone stands alone.")] = False,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    target_storage_option: Annotated[
+        list[str] | None,
+        typer.Option("--target-storage-option", metavar="KEY=VALUE", help="As --storage-option, of the clone's store."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a table of its own of a version: its files stay where they are, or are copied."""
+
+
+@implemented_in("branching")
+def diff(
+    uri: DatasetUri,
+    begin: Annotated[int, typer.Argument(metavar="BEGIN", min=1, help="A version.", show_default=False)],
+    end: Annotated[
+        int | None, typer.Argument(metavar="[END]", min=1, help="Another; the newest by default.", show_default=False)
+    ] = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """What is different between two versions: rows inserted, updated and deleted, columns, fragments."""
+
+
 @implemented_in("change")
 def restore(
     uri: DatasetUri,

@@ -19,6 +19,19 @@ def storage_options(given: list[str] | None) -> dict[str, str]:
     return options
 
 
+def assignments(given: list[str]) -> dict[str, str]:
+    """`COLUMN=EXPRESSION` texts as a dict. Raises UsageError."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, expression = text.partition("=")
+        if not equals or not name.strip() or not expression.strip():
+            raise UsageError(f'expected COLUMN=EXPRESSION, such as "price=price * 1.1", found {text[:100]!r}')
+        if name.strip() in found:
+            raise UsageError(f"two expressions for column {name.strip()}")
+        found[name.strip()] = expression.strip()
+    return found
+
+
 def column_names(given: list[str] | None) -> list[str] | None:
     """Names from repeated and comma-separated texts; commas inside backticks belong to the name. None for none."""
     if given is None:

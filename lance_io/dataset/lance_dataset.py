@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from lance_io.dataset import bases
     from lance_io.dataset import fragment as fragments
     from lance_io.dataset import scanner as scanners
+    from lance_io.dataset import sql_query as queries
+    from lance_io.dataset import version_delta as deltas
     from lance_io.dataset.blobs import blob_file
     from lance_io.dataset.blobs.blob_file import AsyncBlobFile, BlobFile
     from lance_io.dataset.changes import commit_operation as commits
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scanner import AsyncScanner, LanceScanner, SyncScanner
+    from lance_io.dataset.sql_query import AsyncSqlQueryBuilder, SqlQueryBuilder
     from lance_io.dataset.version import describe, file_listing, table_statistics, tags_and_branches, validation
     from lance_io.dataset.version.column_lists import Columns, Selection
     from lance_io.dataset.version.describe import Version, VersionRef
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.version.table_statistics import AsyncStats, LanceStats
     from lance_io.dataset.version.tags_and_branches import Branches, Tags
+    from lance_io.dataset.version_delta import AsyncDatasetDelta, DatasetDelta
     from lance_io.dataset.write import run_write as writes
     from lance_io.io import scheduler
 else:
@@ -76,6 +80,8 @@ else:
     scanners = later("lance_io.dataset.scanner")
     blob_file = later_plans("lance_io.dataset.blobs.blob_file")
     commits = later("lance_io.dataset.changes.commit_operation")
+    queries = later("lance_io.dataset.sql_query")
+    deltas = later("lance_io.dataset.version_delta")
     describe = later_plans("lance_io.dataset.version.describe")
     file_listing = later_plans("lance_io.dataset.version.file_listing")
     table_statistics = later("lance_io.dataset.version.table_statistics")
@@ -184,6 +190,31 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
     def branches(self) -> Branches:
         """The table's branches."""
         return tags_and_branches.Branches(self._state)
+
+    def delta(
+        self,
+        compared_against: int | None = None,
+        *,
+        begin_version: int | None = None,
+        end_version: int | None = None,
+    ) -> DatasetDelta:
+        """What changed after one version, up to another: rows inserted, updated and deleted, and transactions.
+
+        compared_against  the version to compare this one with; or
+        begin_version, end_version  two versions of the branch
+
+        Rows come as they are in this version. Raises `ValueError` unless one of the two ways is taken.
+        """
+        chosen = deltas.version_range(self._state, compared_against, begin_version, end_version)
+        return deltas.DatasetDelta(self._state, *chosen)
+
+    def sql(self, sql: str) -> SqlQueryBuilder:
+        """A SELECT over this version, in the dialect of DuckDB, which answers it: `pip install 'lance_io[sql]'`.
+
+        The table is called `dataset` in it. `ds.sql("SELECT ...").build().to_batch_records()` runs it; columns and
+        conditions are pushed into the scan. It can read nothing but the table. Its dialect is not that of filters.
+        """
+        return queries.SqlQueryBuilder(self._state, sql)
 
     # -- scans -------------------------------------------------------------------------------------------------------
 
@@ -622,6 +653,21 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
     async def checkout_latest(self, *, timeout: Timeout = None) -> None:
         """Move this object to the newest version of its branch."""
         self._state = await self._run(check_out(self._state, None), timeout)
+
+    def delta(
+        self,
+        compared_against: int | None = None,
+        *,
+        begin_version: int | None = None,
+        end_version: int | None = None,
+    ) -> AsyncDatasetDelta:
+        """What changed after one version, up to another; see `LanceDataset.delta`."""
+        chosen = deltas.version_range(self._state, compared_against, begin_version, end_version)
+        return deltas.AsyncDatasetDelta(self._state, *chosen)
+
+    def sql(self, sql: str) -> AsyncSqlQueryBuilder:
+        """A SELECT over this version; see `LanceDataset.sql`."""
+        return queries.AsyncSqlQueryBuilder(self._state, sql)
 
     # -- scans -------------------------------------------------------------------------------------------------------
 

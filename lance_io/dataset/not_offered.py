@@ -72,14 +72,10 @@ class DatasetNotOffered:
     create_index = NotOffered(_INDEX)
     create_index_uncommitted = NotOffered(_INDEX)
     create_scalar_index = NotOffered(_INDEX)
-    delta = NotOffered("filter by `_row_created_at_version` and `_row_last_updated_at_version`")
-    describe_indices = NotOffered(_INDEX)
-    drop_index = NotOffered(_INDEX)
     from_pydantic_model = NotOffered("`write_dataset` takes a list of pydantic models")
     get_ivf_model = NotOffered(_INDEX)
     index_statistics = NotOffered(_INDEX)
     initialize_mem_wal = NotOffered(_LOG)
-    list_indices = NotOffered(_INDEX)
     mem_wal_index_details = NotOffered(_LOG)
     mem_wal_writer = NotOffered(_LOG)
     merge_existing_index_segments = NotOffered(_PARTS)
@@ -87,7 +83,6 @@ class DatasetNotOffered:
     new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
     prewarm_index = NotOffered(_INDEX)
     remap_row_addrs = NotOffered("address rows by stable row ids, which a compaction keeps (`enable_stable_row_ids`)")
-    sql = NotOffered("query the dataset with DuckDB (`duckdb.sql('select ... from ds')`), or filter by `scanner`")
     storage_options_accessor = NotOfferedProperty("`latest_storage_options` has the options")
 
 

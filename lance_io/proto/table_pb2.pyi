@@ -698,6 +698,154 @@ class IndexMetadata(_message.Message):
 Global___IndexMetadata: _TypeAlias = IndexMetadata  # noqa: Y015
 
 @_typing.final
+class VectorIndexDetails(_message.Message):
+    """`index_details` of vector indices."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Graph(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        MAX_CONNECTIONS_FIELD_NUMBER: _builtins.int
+        CONSTRUCTION_EF_FIELD_NUMBER: _builtins.int
+        MAX_LEVEL_FIELD_NUMBER: _builtins.int
+        max_connections: _builtins.int
+        construction_ef: _builtins.int
+        max_level: _builtins.int
+        def __init__(
+            self,
+            *,
+            max_connections: _builtins.int = ...,
+            construction_ef: _builtins.int = ...,
+            max_level: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["construction_ef", b"construction_ef", "max_connections", b"max_connections", "max_level", b"max_level"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ProductQuantization(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NUM_BITS_FIELD_NUMBER: _builtins.int
+        NUM_SUB_VECTORS_FIELD_NUMBER: _builtins.int
+        num_bits: _builtins.int
+        num_sub_vectors: _builtins.int
+        def __init__(
+            self,
+            *,
+            num_bits: _builtins.int = ...,
+            num_sub_vectors: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["num_bits", b"num_bits", "num_sub_vectors", b"num_sub_vectors"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ScalarQuantization(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NUM_BITS_FIELD_NUMBER: _builtins.int
+        num_bits: _builtins.int
+        def __init__(
+            self,
+            *,
+            num_bits: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["num_bits", b"num_bits"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class RabitQuantization(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NUM_BITS_FIELD_NUMBER: _builtins.int
+        ROTATION_TYPE_FIELD_NUMBER: _builtins.int
+        num_bits: _builtins.int
+        rotation_type: _builtins.int
+        def __init__(
+            self,
+            *,
+            num_bits: _builtins.int = ...,
+            rotation_type: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["num_bits", b"num_bits", "rotation_type", b"rotation_type"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class RuntimeHintsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    METRIC_FIELD_NUMBER: _builtins.int
+    HNSW_FIELD_NUMBER: _builtins.int
+    PQ_FIELD_NUMBER: _builtins.int
+    SQ_FIELD_NUMBER: _builtins.int
+    RQ_FIELD_NUMBER: _builtins.int
+    FLAT_FIELD_NUMBER: _builtins.int
+    RUNTIME_HINTS_FIELD_NUMBER: _builtins.int
+    metric: _builtins.int
+    """0 L2, 1 cosine, 2 dot product, 3 Hamming"""
+    @_builtins.property
+    def hnsw(self) -> Global___VectorIndexDetails.Graph: ...
+    @_builtins.property
+    def pq(self) -> Global___VectorIndexDetails.ProductQuantization: ...
+    @_builtins.property
+    def sq(self) -> Global___VectorIndexDetails.ScalarQuantization: ...
+    @_builtins.property
+    def rq(self) -> Global___VectorIndexDetails.RabitQuantization: ...
+    @_builtins.property
+    def flat(self) -> _empty_pb2.Empty: ...
+    @_builtins.property
+    def runtime_hints(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        metric: _builtins.int = ...,
+        hnsw: Global___VectorIndexDetails.Graph | None = ...,
+        pq: Global___VectorIndexDetails.ProductQuantization | None = ...,
+        sq: Global___VectorIndexDetails.ScalarQuantization | None = ...,
+        rq: Global___VectorIndexDetails.RabitQuantization | None = ...,
+        flat: _empty_pb2.Empty | None = ...,
+        runtime_hints: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "flat", b"flat", "hnsw", b"hnsw", "pq", b"pq", "rq", b"rq", "sq", b"sq"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "flat", b"flat", "hnsw", b"hnsw", "metric", b"metric", "pq", b"pq", "rq", b"rq", "runtime_hints", b"runtime_hints", "sq", b"sq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_compression: _TypeAlias = _typing.Literal["pq", "sq", "rq", "flat"]  # noqa: Y015
+    _WhichOneofArgType_compression: _TypeAlias = _typing.Literal["compression", b"compression"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_compression) -> _WhichOneofReturnType_compression | None: ...
+
+Global___VectorIndexDetails: _TypeAlias = VectorIndexDetails  # noqa: Y015
+
+@_typing.final
 class UUID(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

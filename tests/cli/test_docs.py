@@ -38,5 +38,5 @@ def test_blocks_run(block: int, tmp_path: Path) -> None:
 
 
 def test_every_command_is_described() -> None:
-    described = re.findall(r"(?m)^    lance-io (\w+) ", CLI)
+    described = [name.replace("-", "_") for name in re.findall(r"(?m)^    lance-io ([\w-]+) ", CLI)]
     assert {one.callback.__name__ for one in app.registered_commands if one.callback} <= set(described)

@@ -45,6 +45,7 @@ KINDS = (
     "restore",
     "update-config",
     "replace-data",
+    "update-bases",
 )
 
 
@@ -67,7 +68,7 @@ class World:
         assert self.dataset.version == READ_VERSION
         self._copies = 0
         self.operations = self._operations()
-        self.transactions = {kind: self._transaction(kind) for kind in self.operations}
+        self.transactions = {kind: self._transaction(kind) for kind in KINDS}
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -84,6 +85,9 @@ class World:
 
     def commit_by_pylance(self, folder: Path, kind: str) -> None:
         """Commit an operation as pylance does."""
+        if kind == "update-bases":  # which has no public form
+            lance.dataset(folder, version=READ_VERSION).add_bases([lance.DatasetBasePath("/base", "base")])
+            return
         lance.LanceDataset.commit(folder, self.operations[kind](), read_version=READ_VERSION)
 
     def commit_by_us(self, folder: Path, kind: str) -> None:

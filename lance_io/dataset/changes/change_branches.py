@@ -26,7 +26,7 @@ from lance_io.commit.target import CommitTarget, CommittedVersion, SystemClock
 from lance_io.dataset.changes.held_versions import RefConflict, create_ref, hold_version
 from lance_io.dataset.version.object_keys import branch_location
 from lance_io.dataset.version.row_counts import with_row_counts
-from lance_io.errors import AlreadyExists, CommitUnknownError, FormatError, NotFound, OperationError, UsageError
+from lance_io.errors import AlreadyExists, CommitUnknownError, FormatError, LanceError, NotFound, UsageError
 from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List, OwnFiles, Put, Read, Remove, RemoveEmptyFolders
@@ -67,6 +67,10 @@ _FOLDERS: Final = (VERSIONS, DATA, DELETIONS, TRANSACTIONS, INDICES, BLOB_FOLDER
 _KEYS_AT_ONCE: Final = 10_000
 
 
+class BranchInUse(LanceError, OSError):
+    """A branch that is to be removed is needed by others."""
+
+
 def create_branch(state: DatasetState, name: str, reference: Any) -> Plan[DatasetState]:
     """Let a branch leave a version; gives its first version, see `LanceDataset.create_branch`."""
     check_branch_name(name)
@@ -104,7 +108,7 @@ def create_branch(state: DatasetState, name: str, reference: Any) -> Plan[Datase
 
 
 def _taken(state: DatasetState, name: str) -> RefConflict:
-    return RefConflict(f"Ref conflict error: branch {name} already exists in {state.root.uri}", path=state.root.uri)
+    return RefConflict(f"Ref conflict error: branch {name} already exists", path=state.root.uri)
 
 
 def _first_version(
@@ -166,13 +170,13 @@ def delete_branch(state: DatasetState, name: str) -> Plan[None]:
     branch = yield from _find_branch(root, name)
     versions = yield from _versions_of(place)
     if branch is None and not versions:
-        raise NotFound(f"Ref not found error: branch {name} does not exist in {root.uri}", path=root.uri)
+        raise NotFound(f"Ref not found error: branch {name} does not exist", path=root.uri)
     intent = yield from announce(place, versions, SystemClock())
     try:
         if intent.pinned:
-            raise OperationError(
+            raise BranchInUse(
                 f"Ref conflict error: branch {name} cannot be deleted: a tag, branch or restore is being made of its "
-                f"versions {sorted(intent.pinned)} in {root.uri}",
+                f"versions {sorted(intent.pinned)}",
                 path=root.uri,
             )
         branches = yield from _read_branches(root)
@@ -197,15 +201,15 @@ def _versions_of(place: Location) -> Plan[list[int]]:
 
 
 def _refuse_if_needed(root: Location, name: str, branch: Branch, branches: Mapping[str, Branch]) -> Plan[None]:
-    """Raise `OperationError` while other branches or tags need a branch."""
+    """Raise `BranchInUse` while other branches or tags need a branch."""
     heirs = [
         (other, one.parent_version)
         for other, one in branches.items()
         if other != name and one.descends_from(name, branch)
     ]
     if heirs:
-        raise OperationError(
-            f"Ref conflict error: Branch {name} is referenced by {sorted(heirs)} versions, can not delete: {root.uri}",
+        raise BranchInUse(
+            f"Ref conflict error: Branch {name} is referenced by {sorted(heirs)} versions, can not delete",
             path=root.uri,
         )
     metas: list[ObjectMeta] = yield List(root.store, root.key(TAGS, ""))
@@ -214,9 +218,8 @@ def _refuse_if_needed(root: Location, name: str, branch: Branch, branches: Mappi
     decoded = [(tag, decode_tag(data, tag)) for (tag, _), data in zip(named, files, strict=True) if data is not None]
     tags = [(tag, one.version) for tag, one in decoded if one.branch == name]
     if tags:
-        raise OperationError(
-            f"Ref conflict error: Branch {name} is referenced by tags {sorted(tags)}, can not delete: {root.uri}",
-            path=root.uri,
+        raise BranchInUse(
+            f"Ref conflict error: Branch {name} is referenced by tags {sorted(tags)}, can not delete", path=root.uri
         )
 
 
@@ -267,7 +270,7 @@ def branch_of(root: Location, name: str) -> Plan[Branch]:
 
 
 def _missing(root: Location, name: str) -> NotFound:
-    return NotFound(f"Ref not found error: branch {name} does not exist in {root.uri}", path=root.uri)
+    return NotFound(f"Ref not found error: branch {name} does not exist", path=root.uri)
 
 
 def _find_branch(root: Location, name: str) -> Plan[Branch | None]:

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.merge import merge_builder as merges
     from lance_io.dataset.merge.merge_builder import AsyncMergeInsertBuilder, MergeInsertBuilder
+    from lance_io.dataset.version import index_descriptions
+    from lance_io.dataset.version import index_descriptions as index_listing
+    from lance_io.dataset.version.index_descriptions import IndexDescription
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import run_write as writes
     from lance_io.plans.plan import Plan
@@ -51,6 +54,8 @@ else:
     cleanups = later_plans("lance_io.dataset.changes.remove_versions")
     history = later_plans("lance_io.dataset.changes.transaction_history")
     updates_plans = later_plans("lance_io.dataset.changes.update_rows")
+    index_descriptions = later_plans("lance_io.dataset.version.index_descriptions")
+    index_listing = later("lance_io.dataset.version.index_descriptions")
     evolution = later_plans("lance_io.dataset.columns.evolve_schema")
     row_changes = later("lance_io.dataset.columns.column_methods")
     optimizers = later("lance_io.dataset.compaction.optimizer")
@@ -128,7 +133,7 @@ class DatasetChanges(SyncFace, DatasetProperties):
 
     def truncate_table(self) -> None:
         """Delete all rows and keep the schema."""
-        self._change(changes.truncate(self._state))
+        self._change(changes.truncate(self._state, CONFLICT_RETRIES, RETRY_TIMEOUT))
 
     def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `write_dataset`."""
@@ -188,6 +193,22 @@ class DatasetChanges(SyncFace, DatasetProperties):
         their space. Raises `ValueError` for a column that is not there, and for all columns.
         """
         self._change(evolution.drop_columns(self._state, columns))
+
+    def drop_index(self, name: str) -> None:
+        """Take an index, with all its segments, out of the table; its files go with a cleanup.
+
+        Raises `RuntimeError` when there is none of that name (not that of a column: `describe_indices` has them).
+        """
+        self._change(changes.drop_index(self._state, name))
+
+    def describe_indices(self) -> list[IndexDescription]:
+        """The indices of this version by name, and their segments, as the manifest has them."""
+        return self._run(index_descriptions.describe_indices(self._state))
+
+    def list_indices(self) -> list[dict[str, Any]]:
+        """The segments of all indices. Deprecated."""
+        _warn_deprecated("list_indices", "describe_indices()")
+        return index_listing.index_segments(self.describe_indices())
 
     def restore(self) -> None:
         """Make this version the newest one again."""
@@ -370,7 +391,7 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
 
     async def truncate_table(self) -> None:
         """Delete all rows and keep the schema."""
-        await self._change(changes.truncate(self._state))
+        await self._change(changes.truncate(self._state, CONFLICT_RETRIES, RETRY_TIMEOUT))
 
     async def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `AsyncDataset.write`."""
@@ -404,6 +425,19 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     async def drop_columns(self, columns: list[str]) -> None:
         """Take columns out of the schema; see `LanceDataset.drop_columns`."""
         await self._change(evolution.drop_columns(self._state, columns))
+
+    async def drop_index(self, name: str) -> None:
+        """Take an index out of the table; see `LanceDataset.drop_index`."""
+        await self._change(changes.drop_index(self._state, name))
+
+    async def describe_indices(self) -> list[IndexDescription]:
+        """The indices of this version; see `LanceDataset.describe_indices`."""
+        return await self._run(index_descriptions.describe_indices(self._state))
+
+    async def list_indices(self) -> list[dict[str, Any]]:
+        """The segments of all indices. Deprecated."""
+        _warn_deprecated("list_indices", "describe_indices()")
+        return index_listing.index_segments(await self.describe_indices())
 
     async def restore(self) -> None:
         """Make this version the newest one again."""

@@ -19,10 +19,11 @@ from lance_io.dataset.changes.convert import stored_base
 from lance_io.dataset.changes.delete_rows import deletion_of, matching_rows
 from lance_io.dataset.changes.lance_operation import DatasetBasePath
 from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.version.index_entries import load_indices
 from lance_io.dataset.version.open_version import check_out
 from lance_io.dataset.version.versions import keep_manifest
-from lance_io.errors import BindError, CommitConflictError, OperationError
-from lance_io.table.transaction.operations import Delete, Restore, UpdateBases, UpdateConfig, UpdateMap
+from lance_io.errors import BindError, CommitConflictError, NotFound, OperationError
+from lance_io.table.transaction.operations import CreateIndex, Delete, Restore, UpdateBases, UpdateConfig, UpdateMap
 from lance_io.table.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -120,8 +121,12 @@ def _delete(state: DatasetState, predicate: Any) -> Plan[tuple[DatasetState, Del
     return after, DeleteResult(num_deleted_rows=deletion.num_rows)
 
 
-def truncate(state: DatasetState) -> Plan[DatasetState]:
-    """Delete all rows; nothing is read."""
+def truncate(state: DatasetState, conflict_retries: int, retry_timeout: timedelta) -> Plan[DatasetState]:
+    """Delete all rows; nothing is read. Parameters as for `delete_rows`."""
+    return (yield from repeat_on_conflict(state, _truncate, conflict_retries, retry_timeout))
+
+
+def _truncate(state: DatasetState) -> Plan[DatasetState]:
     return (yield from change(state, Delete((), tuple(state.fragment_ids), "true")))
 
 
@@ -143,6 +148,18 @@ def add_bases(state: DatasetState, bases: Iterable[Any], properties: Mapping[str
         if not one.path:
             raise OperationError(f"new_bases: {one} has no path")
     return (yield from change(state, UpdateBases(tuple(map(stored_base, found))), properties=properties))
+
+
+class IndexNotFound(NotFound, RuntimeError):
+    """A table has no index of a name; pylance raises `RuntimeError`."""
+
+
+def drop_index(state: DatasetState, name: str) -> Plan[DatasetState]:
+    """Take all segments of an index out of the table. Raises `IndexNotFound`."""
+    segments = tuple(one for one in (yield from load_indices(state)) if one.name == name)
+    if not segments:
+        raise IndexNotFound(f"Lance index not found: name={name}", path=state.location.uri)
+    return (yield from change(state, CreateIndex(removed_indices=segments)))
 
 
 # -- configuration and metadata ----------------------------------------------------------------------------------------

@@ -1,0 +1,207 @@
+"""`LanceDataset.sql`: a SELECT over one table, answered by DuckDB in its dialect, while this package reads the table.
+
+DuckDB asks for the columns that a query needs and hands over the conditions that a scan can check; the rest, joins,
+groups and orders, it does itself. A query has a connection of its own, which knows one table and no files: whatever
+text it is given can read nothing but the table, and writes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lance_io.dataset import bases
+from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.scanner import LanceScanner
+from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
+from lance_io.errors import BindError, EvaluationError, LanceError, UsageError
+from lance_io.runtime import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from types import ModuleType
+    from typing import Self
+
+    from lance_io.dataset.version.state import DatasetState
+
+TABLE_NAME: Final = "dataset"
+_BATCH_ROWS: Final = 8192
+_SETTINGS: Final = {  # no files, no network, no extensions, none of the caller's variables
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A query and how it is to be answered."""
+
+    state: DatasetState
+    text: str
+    table_name: str = TABLE_NAME
+    with_row_id: bool = False
+    with_row_addr: bool = False
+    batch_size: int | None = None
+    blob_handling: str | None = None
+
+
+class SqlTable:
+    """What DuckDB sees of the table: a dataset of pyarrow's, of which it asks for columns and rows."""
+
+    _asked: _Asked
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return self.scanner().projected_schema
+
+    def scanner(self, columns: Any = None, filter: Any = None, **_: Any) -> LanceScanner:
+        """A scan of some columns and of the rows that pass a filter."""
+        asked = self._asked
+        if columns is None:
+            columns = [*asked.state.arrow_schema.names]
+            columns += [ROW_ID] * asked.with_row_id + [ROW_ADDRESS] * asked.with_row_addr
+        options = scan_options(columns=columns, filter=filter, blob_handling=asked.blob_handling)
+        return LanceScanner._of(asked.state, options)
+
+
+def _table(asked: _Asked) -> Any:
+    kind = bases.subclass(SqlTable, bases.Dataset)  # pyarrow's constructor would want a C++ dataset
+    table = kind.__new__(kind)
+    table._asked = asked
+    return table
+
+
+def _duckdb() -> ModuleType:
+    try:
+        import duckdb
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "sql() needs the package duckdb: pip install 'lance_io[sql]'", name="duckdb"
+        ) from error
+    return duckdb
+
+
+class _Query:
+    """One query, to be run any number of times."""
+
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+
+    def _reader(self) -> pa.RecordBatchReader:
+        """The result, batch by batch; the connection lives as long as somebody reads."""
+        duckdb = _duckdb()
+        connection = duckdb.connect(config=_SETTINGS)
+        try:
+            statement = _only_select(duckdb, connection, self._asked.text)
+            connection.register(self._asked.table_name, _table(self._asked))
+            rows = connection.sql(statement).to_arrow_reader(self._asked.batch_size or _BATCH_ROWS)
+        except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+            raise BindError(f"SQL: {error}") from error
+        except duckdb.PermissionException as error:
+            raise BindError(f"SQL: a query reads the table that it is made of, and nothing else: {error}") from error
+        except duckdb.Error as error:
+            raise EvaluationError(f"SQL: {error}") from error
+        return pa.RecordBatchReader.from_batches(rows.schema, _read(duckdb, connection, rows))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._asked.text!r}>"
+
+
+def _only_select(duckdb: ModuleType, connection: Any, text: str) -> Any:
+    """The one statement of a text. Raises `UsageError` for anything but one SELECT, or an EXPLAIN of one."""
+    statements = connection.extract_statements(text)
+    reads = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+    if len(statements) != 1 or statements[0].type not in reads:
+        raise UsageError(f"SQL: expected one SELECT statement, found {text[:200]!r}")
+    return statements[0].query
+
+
+def _read(duckdb: ModuleType, connection: Any, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from rows
+    except LanceError:
+        raise
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        raise EvaluationError(f"SQL: {error}") from error
+    finally:
+        rows.close()
+        connection.close()
+
+
+class SqlQuery(_Query):
+    """A query that can be run. Made by `SqlQueryBuilder.build`."""
+
+    def to_batch_records(self) -> list[pa.RecordBatch]:
+        """All of the result."""
+        return [*self._reader()]
+
+    def to_stream_reader(self) -> pa.RecordBatchReader:
+        """The result as it is made."""
+        return self._reader()
+
+
+class AsyncSqlQuery(_Query):
+    """The same from a coroutine: DuckDB works in threads."""
+
+    async def to_batch_records(self) -> list[pa.RecordBatch]:
+        """All of the result."""
+        return await in_thread(lambda: [*self._reader()])
+
+    async def to_stream_reader(self) -> AsyncIterator[pa.RecordBatch]:
+        """The result as it is made; for `async for`."""
+        reader = await in_thread(self._reader)
+        while (batch := await in_thread(next, reader, None)) is not None:
+            yield batch
+
+
+class SqlQueryBuilder:
+    """Collects how a query is to be answered; every method returns the builder. Made by `LanceDataset.sql`."""
+
+    _kind: type[Any] = SqlQuery
+
+    def __init__(self, state: DatasetState, text: str) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"sql: expected a text, found {text!r}")
+        self._asked = _Asked(state, text)
+
+    def _set(self, **values: Any) -> Self:
+        self._asked = replace(self._asked, **values)
+        return self
+
+    def table_name(self, table_name: str) -> Self:
+        """What the query calls the table, "dataset" by default."""
+        return self._set(table_name=table_name)
+
+    def with_row_id(self, with_row_id: bool = True) -> Self:
+        """Whether the table has a column `_rowid`."""
+        return self._set(with_row_id=with_row_id)
+
+    def with_row_addr(self, with_row_addr: bool = True) -> Self:
+        """Whether the table has a column `_rowaddr`."""
+        return self._set(with_row_addr=with_row_addr)
+
+    def blob_handling(self, blob_handling: str) -> Self:
+        """How blobs come: "all_binary" or "blobs_descriptions"."""
+        return self._set(blob_handling=blob_handling)
+
+    def batch_size(self, batch_size: int) -> Self:
+        """Rows of a batch of the result at most."""
+        if batch_size < 1:
+            raise UsageError(f"batch_size must be at least 1, got {batch_size}")
+        return self._set(batch_size=batch_size)
+
+    def build(self) -> Any:
+        """The query, a `SqlQuery`."""
+        return self._kind(self._asked)
+
+
+class AsyncSqlQueryBuilder(SqlQueryBuilder):
+    """The same. Made by `AsyncDataset.sql`; builds an `AsyncSqlQuery`."""
+
+    _kind = AsyncSqlQuery
