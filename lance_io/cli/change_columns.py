@@ -40,7 +40,7 @@ def update(
     if not yes and somebody_answers():
         typer.confirm(f"Update {count_matching(state, where):,} rows of {uri}?", abort=True, err=True)
     with progress("updating"):
-        after, done = run(state, update_rows(state, updates, where, CONFLICT_RETRIES, RETRY_TIMEOUT, None))
+        after, done = run(state, update_rows(state, updates, where, CONFLICT_RETRIES, RETRY_TIMEOUT, None, None))
     num_rows = done["num_rows_updated"]
     report = {"version": after.manifest.version, "num_rows_updated": num_rows, "num_matching_rows": num_rows}
     show(report, as_json, _show_update)

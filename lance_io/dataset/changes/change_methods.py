@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from lance_io.dataset.columns import evolve_schema as evolution
     from lance_io.dataset.compaction import optimizer as optimizers
     from lance_io.dataset.compaction.optimizer import AsyncDatasetOptimizer, DatasetOptimizer
-    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.merge import merge_builder as merges
     from lance_io.dataset.merge.merge_builder import AsyncMergeInsertBuilder, MergeInsertBuilder
     from lance_io.dataset.version import index_descriptions
     from lance_io.dataset.version import index_descriptions as index_listing
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.index_descriptions import IndexDescription
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import run_write as writes

@@ -69,9 +69,6 @@ class SqlBinder(Binder):
     def __init__(self, schema: pa.Schema, *, has_sides: bool = False) -> None:
         super().__init__(schema)
         self._has_sides = has_sides
-
-    def __init__(self, schema: pa.Schema) -> None:
-        super().__init__(schema)
         self._before_cast: dict[
             int, tuple[Expr, Operand]
         ] = {}  # by the bound cast, which is kept with it: what is cast
