@@ -80,6 +80,7 @@ _SPARK: Final = tuple(
 # Which tests know a room best, and which wider ones are asked where these notice nothing.
 TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     TOP: (("tests/test_errors.py", "tests/test_types.py", "tests/io"), ("tests/dataset",)),
+    "_dataset": (("tests/names/test_samplers.py",), ("tests/names",)),
     "cli": (("tests/cli",), ("tests/test_examples.py",)),
     "codecs": (("tests/kernels", "tests/encodings"), ("tests/file",)),
     "commit": (("tests/commit", "tests/simulate"), ("tests/dataset",)),
