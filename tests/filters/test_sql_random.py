@@ -57,6 +57,16 @@ def test_random_filters(tables: Tables, seed: int, text: str) -> None:
         assert found == expected
 
 
+@pytest.mark.parametrize(
+    "text", ["cast(b as bigint) <= 5", "cast(cast(b as bigint) as bigint) in (1, 5)", "5 >= cast(b as bigint)"]
+)
+def test_casts_to_the_own_type(tables: Tables, text: str) -> None:
+    theirs, ours = tables(3)
+    found = ours.to_table(["row"], filter=text)["row"].to_pylist()
+    assert found == theirs.to_table(["row"], filter=text)["row"].to_pylist()
+    assert found
+
+
 def _comparable(values: list[Any]) -> list[Any]:
     return ["NaN" if isinstance(one, float) and math.isnan(one) else one for one in values]
 

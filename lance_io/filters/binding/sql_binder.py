@@ -69,9 +69,7 @@ class SqlBinder(Binder):
     def __init__(self, schema: pa.Schema, *, has_sides: bool = False) -> None:
         super().__init__(schema)
         self._has_sides = has_sides
-        self._before_cast: dict[
-            int, tuple[Expr, Operand]
-        ] = {}  # by the bound cast, which is kept with it: what is cast
+        self._before_cast: dict[int, tuple[Expr, Operand]] = {}  # by `id` of the bound cast: it, and what is cast
 
     def bind_top(self, expr: Expr) -> Operand:
         """The bound tree of a whole filter or computed column, and its type. Raises BindError."""
@@ -107,7 +105,8 @@ class SqlBinder(Binder):
             case SqlCast(arg, to, lenient):
                 operand = self.bind(arg)
                 bound = bind_cast(*operand, to, lenient)
-                self._before_cast[id(bound)] = bound, operand
+                if bound is not operand[0]:
+                    self._before_cast[id(bound)] = bound, operand
                 return bound, to
             case And() | Or():
                 bound, found = super().bind(expr)
