@@ -155,7 +155,7 @@ def requests_of(writer: FileWriter, rows: pa.RecordBatch) -> list[Begin]:
                 begun.append(request)
                 answer = None
             elif isinstance(request, Result):
-                answer = [EncodedPage(1, b"", ())]
+                answer = [EncodedPage(1, b"", ())], None
             else:
                 answer = request.answer_sync()
     except StopIteration:
