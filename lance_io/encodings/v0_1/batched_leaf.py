@@ -135,11 +135,14 @@ class BatchedLeaf:
         starts = selection.starts
         first = self._batches_of(starts)
         if selection.ends is None:
-            follows = (starts[1:] == starts[:-1] + 1) & (first[1:] == first[:-1])
-            begins, ends_here = np.append(True, ~follows)[: len(starts)], np.append(~follows, True)[: len(starts)]
-            batches, low = first[begins], starts[begins]
+            batches, low, last = first, starts, starts
+            if len(starts) > 1:
+                follows = (starts[1:] == starts[:-1] + 1) & (first[1:] == first[:-1])
+                if follows.any():
+                    begins = np.append(True, ~follows)
+                    batches, low, last = first[begins], starts[begins], starts[np.append(~follows, True)]
             base = self.row_starts[batches]
-            return Runs(batches, low - base, starts[ends_here] - base + 1)
+            return Runs(batches, low - base, last - base + 1)
         ends = selection.ends
         spans = self._batches_of(np.maximum(ends - 1, starts)) - first + 1
         batches = np.repeat(first - np.cumsum(spans) + spans, spans) + np.arange(int(spans.sum()))
@@ -174,6 +177,8 @@ class BatchedLeaf:
         return self._nest(array, layers)
 
     def _is_whole(self, runs: Runs) -> bool:
+        if runs.starts[0]:
+            return False
         first = self.levels[0] if self.levels else self.leaf
         return bool((runs.starts == 0).all() and (runs.ends == first.counts[runs.batches]).all())
 
@@ -252,7 +257,7 @@ class BatchedLeaf:
             data = join_bits(fetched.buffer, starts, counts * bits)
         else:
             lengths = counts * (bits // 8)
-            is_even = (lengths == lengths[0]).all()
+            is_even = len(lengths) == 1 or (lengths == lengths[0]).all()
             data = gather_ranges(fetched.buffer, fetched.offsets, lengths[:1] if is_even else lengths)
         if pa.types.is_dictionary(dtype):
             keys = build_values(dtype.index_type, FixedShape(bits), [data], runs.num_values, None, 0)

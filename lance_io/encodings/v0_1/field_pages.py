@@ -33,7 +33,7 @@ ONE_MORE: Final = ("binary", "blob", "list")  # kinds of pages that hold one num
 POSITION_BYTES: Final = 8  # of the offsets of strings
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Runs:
     """Values of a field that lie one behind the other in their batch.
 
@@ -45,13 +45,13 @@ class Runs:
     starts: IntArray
     ends: IntArray
 
-    @property
+    @cached_property
     def counts(self) -> IntArray:
         """i64[n], values of each."""
         counts: IntArray = self.ends - self.starts
         return counts
 
-    @property
+    @cached_property
     def num_values(self) -> int:
         """Values of all of them."""
         return int(self.counts.sum())
@@ -123,6 +123,9 @@ class FieldPages:
         base = self.positions[runs.batches]
         ends = runs.ends + 1 if self.kind in ONE_MORE else runs.ends
         is_kept = self.kind == "binary"
+        if not self.bits % 8:
+            width = self.bits // 8
+            return Ranges(base + runs.starts * width, base + ends * width, keep=is_kept)
         return Ranges(base + runs.starts * self.bits // 8, base + (ends * self.bits + 7) // 8, keep=is_kept)
 
 
