@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import inspect
-import json
-import random
-import re
-import uuid
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +10,7 @@ import pytest
 from lance.file import LanceFileReader as PeerReader
 from lance.file import LanceFileWriter as PeerWriter
 
+from benchmarks.kinds import TEXTS, texts
 from lance_io.file import LanceFileReader, LanceFileWriter
 
 if TYPE_CHECKING:
@@ -70,77 +64,13 @@ def test_nulls_cost_no_more_than_in_pylance(name: str, under: str, version: str,
 # -- text -------------------------------------------------------------------------------------------------------------
 
 TEXT_BYTES: Final = 1 << 19
-WORDS: Final = tuple(dict.fromkeys(re.findall(r"[a-z]{2,}", inspect.getsource(inspect))))
-LINES: Final = tuple(line for module in (inspect, json, random) for line in inspect.getsource(module).splitlines())
-
-
-def prose(dice: random.Random, num_chars: int) -> str:
-    """Words of English, those that are frequent there more often."""
-    words: list[str] = []
-    while sum(map(len, words)) + len(words) < num_chars:
-        words.append(
-            dice.choice(WORDS if dice.random() < 0.5 else ("the", "of", "and", "to", "in", "is", "that", "for"))
-        )
-    return " ".join(words).capitalize() + "."
-
-
-def document(dice: random.Random, num_chars: int) -> str:
-    """JSON: names that come again, numbers, identifiers and prose."""
-    order: dict[str, Any] = {"id": dice.randrange(10**9), "user": prose(dice, 12), "items": []}
-    while 110 * len(order["items"]) < num_chars:
-        item = {"sku": f"{dice.getrandbits(64):016x}", "price": round(dice.random() * 100, 2), "note": prose(dice, 40)}
-        order["items"].append(item)
-    return json.dumps(order)
-
-
-def url(dice: random.Random) -> str:
-    """Of an article of a shop, with a query."""
-    one, other, third = dice.choices(WORDS, k=3)
-    return f"https://www.{one}.com/{other}/{third}?id={dice.randrange(10**6)}&ref={dice.choice(WORDS)}"
-
-
-def log_line(dice: random.Random) -> str:
-    """A line of a service's log."""
-    second = 1_762_000_000 + dice.randrange(10**7)
-    when = datetime.fromtimestamp(second, UTC).isoformat(timespec="milliseconds")
-    level = dice.choice(["INFO", "WARN", "ERROR"])
-    return f"{when} {level} [{dice.choice(WORDS)}] request {dice.getrandbits(32):x} took {dice.randrange(5000)} ms"
-
-
-TEXTS: Final[dict[str, Callable[[random.Random], str]]] = {
-    "json of 2 KB": lambda dice: document(dice, 2_000),
-    "json of 5 KB": lambda dice: document(dice, 5_000),
-    "json of 20 KB": lambda dice: document(dice, 20_000),
-    "prose": lambda dice: prose(dice, dice.randrange(60, 200)),
-    "urls": url,
-    "log lines": log_line,
-    "uuids": lambda dice: str(uuid.UUID(int=dice.getrandbits(128))),
-    "base64": lambda dice: base64.b64encode(dice.randbytes(dice.randrange(30, 90))).decode(),
-    "lines of source": lambda dice: dice.choice(LINES),
-    "source": lambda dice: "\n".join(
-        LINES[(start := dice.randrange(len(LINES) - 60)) : start + dice.randrange(10, 60)]
-    ),
-    "two kinds mixed": lambda dice: log_line(dice) if dice.random() < 0.5 else prose(dice, 90),
-    "two kinds, one first": lambda dice: log_line(dice) if dice.random() < 0.5 else prose(dice, 90),
-}
-
-
-def texts(name: str, seed: int) -> list[str]:
-    """Half a mebibyte of one kind."""
-    dice, found, num_bytes = random.Random(f"{name} {seed}"), [], 0
-    while num_bytes < TEXT_BYTES:
-        found.append(TEXTS[name](dice))
-        num_bytes += len(found[-1])
-    if name == "two kinds, one first":
-        found.sort(key=lambda text: text[:2] != "20")  # log lines
-    return found
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts_cost_no_more_than_in_pylance(name: str, version: str, tmp_path: Path) -> None:
     """Five files: a table that is trained on a sample is now better, now worse."""
-    compare_sizes([pa.table({"x": texts(name, seed)}) for seed in range(5)], version, tmp_path)
+    compare_sizes([texts(name, seed, TEXT_BYTES) for seed in range(5)], version, tmp_path)
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
