@@ -55,6 +55,9 @@ class ColumnOptions:
     layout: Literal["miniblock", "fullzip"] | None = None
 
 
+_DEFAULTS: Final = ColumnOptions()
+
+
 def column_options(top: Field, leaf: Field) -> ColumnOptions:
     """The options of a column.
 
@@ -62,6 +65,8 @@ def column_options(top: Field, leaf: Field) -> ColumnOptions:
     leaf  the field that owns the column, which names everything else
     Raises SchemaError for unknown names, and for a ratio outside of (0, 1].
     """
+    if not (leaf.metadata or top.metadata):
+        return _DEFAULTS
     of = _Reader(leaf)
     dictionary_compression = of.text("dict-values-compression")
     if dictionary_compression == "fsst":

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 RECENT_SCHEMAS_MAX: Final = 16
-SHARED_FIELDS_MAX: Final = 256  # top-level fields of the schemas that are remembered
+SHARED_FIELDS_MAX: Final = 256  # top-level fields of the schemas that are remembered; of larger ones only the last is
 _EXTENSION_NAME: Final = "ARROW:extension:name"
 
 _recent: list[tuple[pa.Schema, Schema]] = []  # never changed, only replaced: any thread may read it
+_last_large: tuple[pa.Schema, Schema] | None = None
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
@@ -36,17 +37,22 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 def schema_from_arrow(schema: pa.Schema, first_id: int = 0) -> Schema:
     """The stored form of an Arrow schema; ids are given out in pre-order from `first_id` on.
 
-    What was made of a small schema is remembered for a while: asked again, the same object is given.
+    What was made of a schema is remembered for a while: asked again, the same object is given.
     Raises `UnsupportedError` for types that cannot be stored, `PrimaryKeyError` for a primary key that cannot be.
     """
-    global _recent
-    if first_id or len(schema) > SHARED_FIELDS_MAX:
+    global _recent, _last_large
+    if first_id:
         return _made(schema, first_id)
-    for known, stored in _recent:
+    is_large = len(schema) > SHARED_FIELDS_MAX
+    last = _last_large
+    for known, stored in _recent if not is_large else () if last is None else (last,):
         if known.equals(schema, check_metadata=True):
             return stored
     stored = _made(schema, 0)
-    _recent = [(schema, stored), *_recent[: RECENT_SCHEMAS_MAX - 1]]
+    if is_large:
+        _last_large = schema, stored
+    else:
+        _recent = [(schema, stored), *_recent[: RECENT_SCHEMAS_MAX - 1]]
     return stored
 
 
@@ -94,6 +100,8 @@ def _members(storage: pa.DataType) -> list[pa.Field[Any]]:
 
 def exported_metadata(arrow: pa.Field[Any]) -> dict[str, bytes]:
     """The metadata of a field with those of its extension type, as Arrow hands them to other libraries."""
+    if arrow.metadata is None and not isinstance(arrow.type, pa.BaseExtensionType):
+        return {}
     capsule = arrow.__arrow_c_schema__()
     fields = ctypes.cast(_capsule_pointer(capsule, b"arrow_schema"), ctypes.POINTER(ctypes.c_void_p))
     address = fields[2]  # struct ArrowSchema { const char *format, *name, *metadata; ... }

@@ -13,7 +13,7 @@ structs, whose rows are their members' bytes. A null counts where its parents ar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from lance_io.errors import SchemaError, UnsupportedDataError
 from lance_io.format.schema import number_names
-from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.levels.blob_source import is_blob_source
 from lance_io.levels.jsonb_write import jsonb_values
 from lance_io.levels.lists import items_of, with_items
@@ -35,15 +34,16 @@ Visible: TypeAlias = npt.NDArray[np.bool_] | None
 """Which slots of an array have parents that are there; None for all of them."""
 
 
-def ingester(field: Field, arrow: pa.Field[Any]) -> Callable[[pa.Array], pa.Array]:
-    """What makes arrays of the type of `arrow` into the arrays that are stored in `field`.
+def ingester(field: Field, dtype: pa.DataType, given: Field) -> Callable[[pa.Array], pa.Array]:
+    """What makes arrays of a type into the arrays that are stored in `field`.
 
+    given  the field that would be stored for such arrays (`schema_from_arrow`)
     Raises `SchemaError` when the type is another than the field's, `UnsupportedError` for types that cannot be stored.
     The function that is returned raises `SchemaError` for nulls where the field has none, and for text that is no JSON;
     `UnsupportedDataError` for nulls in the members of packed structs.
     """
-    _check_same(schema_from_arrow(pa.schema([arrow])).fields[0], field, field.name)
-    is_changed = _is_changed(field, arrow.type)
+    _check_same(given, field, field.name)
+    is_changed = _is_changed(field, dtype)
     is_strict = any(map(_forbids_nulls, field.walk()))
 
     def ingest(array: pa.Array) -> pa.Array:

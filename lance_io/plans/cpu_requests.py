@@ -47,16 +47,18 @@ class Begin(Generic[T]):
 
     def answer_sync(self) -> Future[T] | Done[T]:
         """See `Request`."""
-        return Done(self.work()) if cpu_count() == 1 else self._begin()
+        return Done(self.work()) if self._is_little or cpu_count() == 1 else self._begin()
 
     async def answer_async(self) -> Future[T] | Done[T]:
         """See `Request`."""
         return self._begin()
 
     def _begin(self) -> Future[T] | Done[T]:
-        if self.num_bytes is not None and self.num_bytes <= INLINE_WORK_BYTES_MAX:
-            return Done(self.work())
-        return cpu_pool().submit(self.work)
+        return Done(self.work()) if self._is_little else cpu_pool().submit(self.work)
+
+    @property
+    def _is_little(self) -> bool:
+        return self.num_bytes is not None and self.num_bytes <= INLINE_WORK_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, eq=False)

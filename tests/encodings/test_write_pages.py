@@ -33,7 +33,7 @@ CASES = [pytest.param(case, version, id=f"{case.name}@{version}") for case in al
 def encode(table: pa.Table, version: FileVersion, cuts: int = 1) -> list[list[EncodedPage]]:
     """The pages of a one-column table, `cuts` per leaf."""
     top = schema_from_arrow(table.schema).fields[0]
-    array = ingester(top, table.schema.field(0))(table.column(0).combine_chunks())
+    array = ingester(top, table.schema.field(0).type, top)(table.column(0).combine_chunks())
     paths = leaf_paths(top)
     chunks = leaf_chunks(top, array)
     step = max(1, -(-len(table) // cuts))

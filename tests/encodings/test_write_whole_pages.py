@@ -272,12 +272,12 @@ CONSTANTS = {
 def test_constant_pages(name: str) -> None:
     array, expected = CONSTANTS[name]
     path, page = shredded(array)
-    encoded = encode_constant_page(page, rules_for(V2_2))
+    encoded = encode_constant_page(page, OPTIONS, rules_for(V2_2))
     assert encoded is not None
     assert buffers(encoded) == expected
     assert message(encoded).constant_layout.HasField("inline_value") == (len(expected) in (0, 2))
     assert Stored(encoded, path, V2_2).scan().equals(array)
-    assert encode_constant_page(page, rules_for(V2_1)) is None
+    assert encode_constant_page(page, OPTIONS, rules_for(V2_1)) is None
 
 
 @pytest.mark.parametrize(
@@ -293,10 +293,11 @@ def test_constant_pages(name: str) -> None:
         pa.array([[1, 1]] * 3, pa.list_(pa.int8(), 2)),
         pa.array(["a"] * 3).dictionary_encode(),
         pa.array([1, None] * 5000),  # its levels are smaller in chunks
+        pa.array([b"x" * 100_000]),  # compressed it is smaller
     ],
 )
 def test_pages_that_are_not_constant(array: pa.Array) -> None:
-    assert encode_constant_page(shredded(array)[1], rules_for(V2_2)) is None
+    assert encode_constant_page(shredded(array)[1], OPTIONS, rules_for(V2_2)) is None
 
 
 # -- all of them, random ----------------------------------------------------------------------------------------------
@@ -307,7 +308,7 @@ def encode(path: LeafPath, page: LeafPage, version: FileVersion) -> EncodedPage:
     rules = rules_for(version)
     if has_no_values(page):
         return encode_null_page(path, page, rules)
-    return encode_constant_page(page, rules) or encode_fullzip(path, page, OPTIONS, rules)
+    return encode_constant_page(page, OPTIONS, rules) or encode_fullzip(path, page, OPTIONS, rules)
 
 
 @settings(max_examples=100, deadline=None)

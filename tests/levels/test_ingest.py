@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import lance  # noqa: F401 - registers its extension types, as users have them
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,18 @@ from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.levels.ingest import ingester
 from lance_io.levels.jsonb import json_texts
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _ingester(field: pa.Field, given: pa.Field) -> Callable[[pa.Array], pa.Array]:
+    stored, come = (schema_from_arrow(pa.schema([one])).fields[0] for one in (field, given))
+    return ingester(stored, given.type, come)
+
 
 def ingested(array: pa.Array, field: pa.Field | None = None, given: pa.Field | None = None) -> pa.Array:
     field = field or pa.field("c", array.type)
-    stored = ingester(schema_from_arrow(pa.schema([field])).fields[0], given or pa.field("c", array.type))(array)
+    stored = _ingester(field, given or pa.field("c", array.type))(array)
     stored.validate(full=True)
     return stored
 
@@ -83,7 +93,7 @@ def test_encodes_json_text_and_keeps_stored_json(nest: str) -> None:
     first = 0 if nest != "list" else given.offsets[0].as_py()
     assert json_texts(leaf).to_pylist() == expected[first : first + len(leaf)]
     field = pa.field("c", given.type)
-    again = ingester(schema_from_arrow(pa.schema([field])).fields[0], pa.field("c", stored.type))(stored)
+    again = _ingester(field, pa.field("c", stored.type))(stored)
     assert again.equals(stored)
 
 

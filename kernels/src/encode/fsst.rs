@@ -16,6 +16,7 @@ const SAMPLE_VALUES_MAX: usize = 4096;
 const TABLES_MAX: usize = 4;
 const TABLE_BYTES: usize = 1 << 20;
 const JUDGED_SHARE: usize = 4;
+const JUDGED_BYTES_MAX: usize = 256 << 10; // of long values only the middle
 /// Values are handed over in batches, for their slices take more memory than short values do.
 const BATCH_VALUES: usize = 1024;
 const LANES: usize = Compressor::DEFAULT_BULK_LANES;
@@ -86,15 +87,20 @@ fn code_any<'a, T: Offset>(
 fn train<'a>(num_values: usize, num_tables: usize, value: impl Fn(usize) -> &'a [u8]) -> Compressor {
     let step = num_values.div_ceil(SAMPLE_VALUES_MAX).max(1);
     let sample = |start: usize, step: usize| (start..num_values).step_by(step).map(&value).collect::<Vec<&[u8]>>();
-    let judges = sample(step / 2, step * JUDGED_SHARE);
+    if num_tables == 1 {
+        return Compressor::train(&sample(step / 2, step));
+    }
+    let mut judges = sample(step / 2, step * JUDGED_SHARE);
+    let piece = JUDGED_BYTES_MAX / judges.len().max(1);
+    for one in &mut judges {
+        let start = one.len().saturating_sub(piece) / 2;
+        *one = &one[start..one.len().min(start + piece)];
+    }
     let num_codes = |compressor: &Compressor| {
         let (mut codes, mut ends) = (Vec::new(), Vec::new());
         compressor.compress_bulk_into::<LANES>(&judges, &mut codes, &mut ends);
         codes.len()
     };
-    if num_tables == 1 {
-        return Compressor::train(&sample(step / 2, step));
-    }
     let tables = (0..num_tables).map(|number| Compressor::train(&sample(number * step / num_tables, step)));
     let tables = tables.map(|table| (num_codes(&table), table));
     tables.min_by_key(|(size, _)| *size).map_or_else(|| Compressor::train(&Vec::new()), |(_, table)| table)

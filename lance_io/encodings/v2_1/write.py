@@ -75,7 +75,7 @@ def _encode_whole(path: LeafPath, page: LeafPage, options: ColumnOptions, rules:
         return encode_blob_page(path, page, options, rules)
     if has_no_values(page):
         return encode_null_page(path, page, rules)
-    constant = encode_constant_page(page, rules) if rules.constant_values else None
+    constant = encode_constant_page(page, options, rules) if rules.constant_values else None
     if constant is not None:
         return constant
     plan = _plan_miniblock(page, options, rules)

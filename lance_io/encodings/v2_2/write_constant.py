@@ -7,7 +7,8 @@ A value of fixed width and at most 32 bytes is part of the message; others are a
     variable width  [offsets 0 and length, bytes]
 
 Items may be null beside the value, but levels are not compressed here (pylance would not read them): with many levels
-a mini-block page of the same values is smaller. Specification: structural encodings 2.1, section 10.3.
+a mini-block page of the same values is smaller. Nor is the value: a very long one that compresses well, and that does
+not come often, is smaller in a full-zip page. Specification: structural encodings 2.1, section 10.3.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_io.codecs.encode import RUN_LENGTH_BITS
+from lance_io import _kernels
+from lance_io.codecs.encode import RUN_LENGTH_BITS, SCHEMES
 from lance_io.codecs.tree import VariableShape, shape_bits
 from lance_io.encodings.leafvalues import leaf_values
 from lance_io.encodings.v2_1.write_constant import constant_layout, constant_page, raw_levels
+from lance_io.encodings.v2_1.write_fullzip import COMPRESSED_VALUE_BYTES_MIN
 from lance_io.encodings.v2_1.write_levels import encode_level_block
 from lance_io.encodings.v2_1.write_miniblock import max_visible
 from lance_io.encodings.v2_2.constant import INLINE_VALUE_BYTES_MAX
@@ -30,18 +33,20 @@ from lance_io.encodings.written import PageBuffer, Role
 
 if TYPE_CHECKING:
     from lance_io.encodings.leafvalues import LeafValues
+    from lance_io.encodings.options import ColumnOptions
     from lance_io.encodings.v2_1.page import VersionRules
     from lance_io.encodings.written import EncodedPage
     from lance_io.levels.leafpage import LeafPage
 
 # What chunks need besides (headers, metadata, a dictionary), and what a page that is easy to read may cost.
 _CHUNKS_SHARE: Final = 0.1
+_SAMPLE_BYTES: Final = 64 << 10  # of a very long value, compressed to see what it would take
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Rows: TypeAlias = npt.NDArray[np.uint8]
 
 
-def encode_constant_page(page: LeafPage, rules: VersionRules) -> EncodedPage | None:
+def encode_constant_page(page: LeafPage, options: ColumnOptions, rules: VersionRules) -> EncodedPage | None:
     """Encode a page whose valid items all have the same value; None for other pages, and where others are smaller.
 
     None also where not every reader knows how: fixed-size lists, packed structs, dictionaries. The caller has made sure
@@ -50,7 +55,7 @@ def encode_constant_page(page: LeafPage, rules: VersionRules) -> EncodedPage | N
     if not rules.constant_values or pa.types.is_nested(page.values.type) or pa.types.is_dictionary(page.values.type):
         return None
     value = _only_value(page)
-    if value is None or _is_smaller_in_chunks(page, value, rules):
+    if value is None or _is_smaller_in_chunks(page, value, rules) or _is_smaller_zipped(page, value, options):
         return None
     layout = constant_layout(page.layers)
     buffers = []
@@ -80,6 +85,16 @@ def _is_smaller_in_chunks(page: LeafPage, value: tuple[bytes, ...], rules: Versi
     makes_runs = len(value) == 1 and len(value[0]) <= 8 and not is_bits
     value_bytes = ((num_values >> RUN_LENGTH_BITS) + 1) * (len(value[0]) + 1) if makes_runs else num_values // 8
     return level_bytes + value_bytes + _CHUNKS_SHARE * plain_bytes < plain_bytes
+
+
+def _is_smaller_zipped(page: LeafPage, value: tuple[bytes, ...], options: ColumnOptions) -> bool:
+    """Whether all values, each compressed by itself, take less than the one as it is."""
+    if len(value) == 1 or options.compression == "none" or len(value[1]) <= COMPRESSED_VALUE_BYTES_MIN:
+        return False
+    middle = max(0, len(value[1]) - _SAMPLE_BYTES) // 2
+    sample = memoryview(value[1])[middle : middle + _SAMPLE_BYTES]
+    taken = _kernels.compress_block(sample, SCHEMES["zstd"], options.compression_level)
+    return memoryview(taken).nbytes * len(page.values) < len(sample)
 
 
 def _only_value(page: LeafPage) -> tuple[bytes, ...] | None:

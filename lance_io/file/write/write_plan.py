@@ -9,18 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from lance_io.encodings.options import column_options
 from lance_io.errors import SchemaError
 from lance_io.format.per_schema import PerSchema
+from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_0
 from lance_io.format.writable import check_writable
 from lance_io.levels.ingest import ingester
 from lance_io.levels.path import column_paths, leaf_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pyarrow as pa
+    from collections.abc import Callable, Sequence
 
     from lance_io.format.schema import Field, Schema
     from lance_io.format.version import FileVersion
@@ -83,15 +84,23 @@ class FilePlan:
         """
         known = self._batches
         if known is None or not known[0].equals(batches, check_metadata=True):
-            known = self._batches = batches, [_ingest_of(field, batches) for field in self._fields]
+            known = self._batches = batches, _ingests(self._fields, batches)
         return known[1]
 
 
-def _ingest_of(field: Field, batches: pa.Schema) -> tuple[int, Ingest]:
-    indices = batches.get_all_field_indices(field.name)
+def _ingests(fields: Sequence[Field], batches: pa.Schema) -> list[tuple[int, Ingest]]:
+    places = [_place(field, batches) for field in fields]
+    is_all = places == list(range(len(batches)))
+    given = schema_from_arrow(batches if is_all else pa.schema([batches.field(at) for at in places])).fields
+    types = batches.types
+    return [(at, ingester(field, types[at], one)) for at, field, one in zip(places, fields, given, strict=True)]
+
+
+def _place(field: Field, batches: pa.Schema) -> int:
+    indices: list[int] = batches.get_all_field_indices(field.name)
     if len(indices) != 1:
         raise SchemaError(f"Cannot write batch. The batch was missing the column `{field.name}`, or has it twice")
-    return indices[0], ingester(field, batches.field(indices[0]))
+    return indices[0]
 
 
 def _describe(field: Field) -> Field:
