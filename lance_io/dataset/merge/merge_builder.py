@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from lance_io.dataset.changes.convert import to_public
-from lance_io.dataset.changes.memory_limit import check_memory_limit
+from lance_io.dataset.changes.memory_limit import limit_of
 from lance_io.dataset.merge.merge_clauses import WRITE_MODES, MergeClauses, key_columns
 from lance_io.dataset.merge.merge_plan import analyze_merge, explain_merge, merge_rows, prepare_merge
 from lance_io.dataset.run_plan import run, run_awaited
@@ -152,7 +152,8 @@ class MergeClausesBuilder:
 
     def _plan(self, make: Callable[..., Plan[T]], memory_limit: int | None) -> Callable[[Any], Plan[T]]:
         self._clauses.check_changes()
-        return partial(make, self._dataset._state, self._clauses, check_memory_limit(memory_limit))
+        state = self._dataset._state
+        return partial(make, state, self._clauses, limit_of(state, memory_limit))
 
 
 class MergeInsertBuilder(MergeClausesBuilder):
@@ -165,8 +166,8 @@ class MergeInsertBuilder(MergeClausesBuilder):
 
         data_obj      whatever `write_dataset` takes. What is not in memory is read once
         schema        of forms that carry none
-        memory_limit  bytes that the merge may hold, 512 MiB unless said: what does not fit goes to local disk. Beside
-                      it are what a writer fills, and `data_obj` itself where that is in memory
+        memory_limit  bytes that the merge may hold, those of the table unless said: what does not fit goes to local
+                      disk. Beside it are what a writer fills, and `data_obj` itself where that is in memory
 
         The source may lack columns: updated rows keep what they have there, inserted ones are null. A key with a null
         matches nothing. Raises `OSError` for columns that do not fit, for two rows of the source that match one row of
