@@ -178,6 +178,19 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
+        "conflicts",
+        "Every pair of calls that change a table, the second on a handle that missed the first, by ours and pylance in "
+        "all combinations: the verdict is the one that pylance gives itself, and both see one table then.",
+        (
+            Part(
+                ("tests/commit/test_stale_calls.py",),
+                "LANCE_IO_STALE_CALLS",
+                116,
+                "{tests} tests, up to {size} pairs of calls and libraries each",
+            ),
+        ),
+    ),
+    Campaign(
         "alternation",
         "Ours and pylance change one table in turn, in drawn steps beside a model, on local disk and on S3. After "
         "every step both read what the model says.",

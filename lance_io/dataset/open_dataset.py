@@ -37,6 +37,7 @@ def dataset(
     timeout: float | timedelta | None = None,
     filesystem: Any = None,
     storage_options_provider: Any = None,
+    memory_limit: int | None = None,
 ) -> LanceDataset:
     """Open a table.
 
@@ -61,6 +62,8 @@ def dataset(
                           reach it is part of it
     storage_options_provider  has a method `fetch_storage_options()` that gives storage options, which stand before
                           `storage_options`; with `expires_at_millis` among them it is asked again ahead of that
+    memory_limit          bytes that a change of the table may hold where its call does not say: `update`, merges,
+                          `optimize.compact_files`; 512 MiB unless said
 
     Raises `ValueError` for a table, version or tag that is not there, and for an unknown scheme.
     """
@@ -83,6 +86,7 @@ def dataset(
         session=session,
         base_store_params=base_store_params,
         timeout=timeout,
+        memory_limit=memory_limit,
     )
 
 

@@ -17,8 +17,10 @@ import lance_io
 from lance_io.commit.external import ExternalHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.dataset.changes.change_tags import create_tag, delete_tag, update_tag
+from lance_io.dataset.changes.lance_operation import Index
 from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.dataset.version.session import Session
+from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
@@ -52,6 +54,7 @@ async def some_rows(values: tuple[int, ...]) -> AsyncIterator[pa.RecordBatch]:
         yield pa.record_batch({"a": pa.array([number], pa.int64())})
 
 
+INDEX = "0c5e4b9e-6f4e-4b8e-9d55-0f6c9a4a7a11"
 SCHEMA = pa.schema([("a", pa.int64())])
 
 
@@ -75,14 +78,13 @@ class World:
         """What one process knows when it begins; `store`: how it sees the world's store."""
         session = Session()
         seen: ObjectStore = store or self.place.store
-        location = Location(seen, self.place.path, self.place.uri)
         handler: Any = PutAbsentHandler()
         if self.rows is not None:
             database = MemoryManifestStore() if store is None else CountedRows(store)
             database.rows = self.rows
             handler = ExternalHandler(database)
         session._handlers[seen] = handler
-        session.locate = lambda uri, options: location
+        session.locate = lambda uri, options: Location(seen, uri.removeprefix("memory://"), uri)
         return session
 
     # -- what a fresh process sees -----------------------------------------------------------------------------------
@@ -298,6 +300,52 @@ async def add_bases(session: Session) -> None:
     await table.add_bases([lance_io.DatasetBasePath("/one", "one"), lance_io.DatasetBasePath("/two", "two")])
 
 
+async def rename(session: Session) -> None:
+    """A column without values gets another name; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "b" in table.schema.names:
+        await table.alter_columns({"path": "b", "name": "e"})
+
+
+async def cast(session: Session) -> None:
+    """A column is written anew with another type; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if table.schema.field("computed").type != pa.int32():
+        await table.alter_columns({"path": "computed", "data_type": pa.int32()})
+
+
+async def drop_column(session: Session) -> None:
+    """A column goes; trying again finds it, or not."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "b" in table.schema.names:
+        await table.drop_columns(["b"])
+
+
+async def configure(session: Session) -> None:
+    """One entry of the configuration."""
+    await (await AsyncDataset.open(URI, session=session)).update_config({"k": "v"})
+
+
+async def add_index(session: Session) -> None:
+    """An index, as far as its table knows of it: no case reads one."""
+    index = Index(INDEX, "a_idx", [0], 1, {0, 1}, 0, index_details=("/lance.table.BTreeIndexDetails", b""))
+    await AsyncDataset.commit(URI, lance_io.LanceOperation.CreateIndex([index], []), 1, session=session)
+
+
+async def drop_index(session: Session) -> None:
+    """No index; trying again finds it, or not."""
+    table = await AsyncDataset.open(URI, session=session)
+    if await table.describe_indices():
+        await table.drop_index("a_idx")
+
+
+async def commit_batch(session: Session) -> None:
+    """Two appends, of rows 10 to 12 and of rows 13 to 15, as one version."""
+    options: dict[str, Any] = {"mode": "append", "session": session, "return_transaction": True}
+    made = [await write_fragments_async(rows(start, 3), URI, SCHEMA, **options) for start in (10, 13)]
+    await AsyncDataset.commit_batch(await AsyncDataset.open(URI, session=session), made)
+
+
 async def truncate(session: Session) -> None:
     """No rows."""
     await (await AsyncDataset.open(URI, session=session)).truncate_table()
@@ -356,6 +404,12 @@ CASES = (
     Case("remove branch", remove_branch, (create, branch), FIRST, commits=False),
     Case("cleanup beside a branch", clean, (create, branch, delete, overwrite), tuple(range(20, 26)), commits=False),
     Case("add bases", add_bases, (create,), FIRST),
+    Case("rename", rename, (create, add_columns), FIRST),
+    Case("cast", cast, (create, delete, append, add_values), (4, 5, *SECOND)),
+    Case("drop column", drop_column, (create, add_columns, append), FIRST + SECOND),
+    Case("configure", configure, (create,), FIRST),
+    Case("drop index", drop_index, (create, add_index), FIRST),
+    Case("commit batch", commit_batch, (create,), FIRST + SECOND),
     Case("truncate", truncate, (create, append), ()),
     Case("cleanup", clean, (create, append, delete, overwrite), tuple(range(20, 26)), commits=False),
     Case("cleanup beside a tag", clean, (create, append, tag, delete), (4, 5, *SECOND), commits=False),

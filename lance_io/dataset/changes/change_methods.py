@@ -7,6 +7,7 @@ are.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +109,7 @@ class DatasetChanges(SyncFace, DatasetProperties):
         where                 text or expression; None for all rows
         conflict_retries, retry_timeout  as for `delete`
         data_storage_version  file version of the new data files; None for the table's
-        memory_limit  bytes that the update may hold beside what a writer fills, 512 MiB unless said
+        memory_limit  bytes that the update may hold beside what a writer fills; that of the table unless said
 
         The rows are written anew, with all their columns, into new fragments at the end of the table, and keep their
         stable row ids. Raises `ValueError` for a column or expression that does not fit, `OSError` for one that cannot
@@ -137,7 +138,8 @@ class DatasetChanges(SyncFace, DatasetProperties):
 
     def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `write_dataset`."""
-        self._state = writes.write_table(data, self, mode=mode, **kwargs)
+        written = writes.write_table(data, self, mode=mode, **kwargs)
+        self._state = replace(self._state, manifest=written.manifest)
 
     # -- columns ----------------------------------------------------------------------------------------------------
 
@@ -396,7 +398,8 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     async def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `AsyncDataset.write`."""
         await runtime.load_modules(writes.__name__)
-        self._state = await writes.write_table_async(data, self, mode=mode, **kwargs)
+        written = await writes.write_table_async(data, self, mode=mode, **kwargs)
+        self._state = replace(self._state, manifest=written.manifest)
 
     async def add_columns(
         self,

@@ -159,7 +159,10 @@ def drop_index(state: DatasetState, name: str) -> Plan[DatasetState]:
     segments = tuple(one for one in (yield from load_indices(state)) if one.name == name)
     if not segments:
         raise IndexNotFound(f"Lance index not found: name={name}", path=state.location.uri)
-    return (yield from change(state, CreateIndex(removed_indices=segments)))
+    while segments:  # a compaction by another writer may have put others in their place
+        state = yield from change(state, CreateIndex(removed_indices=segments))
+        segments = tuple(one for one in (yield from load_indices(state)) if one.name == name)
+    return state
 
 
 # -- configuration and metadata ----------------------------------------------------------------------------------------

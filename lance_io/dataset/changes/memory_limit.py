@@ -34,6 +34,11 @@ def check_memory_limit(memory_limit: int | None) -> int:
     return num_bytes
 
 
+def limit_of(state: DatasetState, memory_limit: int | None) -> int:
+    """The limit of a call in bytes: what it says, what the table was opened with, or the default. Raises as above."""
+    return check_memory_limit(state.memory_limit if memory_limit is None else memory_limit)
+
+
 def scan_bounds(limit_bytes: int) -> dict[str, Any]:
     """Options of a scan that is a part of a change: how much it may read ahead."""
     return {"io_buffer_size": min(IO_BUFFER_BYTES, limit_bytes // 8)}

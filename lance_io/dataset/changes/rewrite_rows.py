@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes.blob_payloads import BlobPayloads
     from lance_io.dataset.changes.delete_rows import Deletion
     from lance_io.dataset.version.state import DatasetState
+    from lance_io.dataset.write.data_files import FilePlace
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
@@ -53,18 +54,24 @@ class MovedRows:
         return [files.publish(), *self.deletion.uploads(state)]
 
 
-def files_like(state: DatasetState, version: FileVersion | None, schema: Schema | None = None) -> NewFiles:
+def files_like(
+    state: DatasetState,
+    version: FileVersion | None,
+    schema: Schema | None = None,
+    places: Sequence[FilePlace] | None = None,
+) -> NewFiles:
     """New data files with all columns of the table.
 
     version  of the files, None for the table's
     schema   of the rows that are written, where it is not the table's own: such as with blobs of another form
+    places   where they go in turn, None for the table's own folder
     Raises `OperationError` for a version that cannot be beside the table's, `SchemaError` for one that cannot hold it.
     """
     of_table = state.manifest.data_version
     if version is not None:
         check_mixture(version, of_table)
         check_version(state.schema, version)
-    return NewFiles(state.location, state.schema if schema is None else schema, version or of_table)
+    return NewFiles(state.location, state.schema if schema is None else schema, version or of_table, places=places)
 
 
 def move_rows(state: DatasetState, rows: Stream, files: NewFiles, payloads: BlobPayloads) -> Plan[MovedRows]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from lance_io.dataset.changes.blob_payloads import BlobPayloads
 from lance_io.dataset.changes.change_plans import change, repeat_on_conflict
-from lance_io.dataset.changes.memory_limit import batch_rows, check_memory_limit, scan_bounds
+from lance_io.dataset.changes.memory_limit import batch_rows, limit_of, scan_bounds
 from lance_io.dataset.changes.rewrite_rows import files_like, move_rows
 from lance_io.dataset.scan.execute import projected_batches
 from lance_io.dataset.scan.scan_options import scan_options
@@ -56,7 +56,7 @@ def update_rows(
     conflict_retries      how often it is made anew after a conflict
     retry_timeout         not after this time
     data_storage_version  of the new files, None for the table's
-    memory_limit          bytes, None for the default
+    memory_limit          bytes, None for that of the table
     Raises `UsageError` without updates, for a column that is not there or not at the top and for one of blobs,
     `TypeError` for what is no text, `BindError` for an expression that does not fit, `OperationError` for one that
     cannot be computed for a row, and as `delete_rows`.
@@ -67,7 +67,7 @@ def update_rows(
         if not isinstance(column, str) or not isinstance(text, str):
             raise TypeError(f"updates: expected SQL expressions by column, found {text!r} for {column!r}")
     version = None if data_storage_version is None else version_for_tables(data_storage_version)
-    limit_bytes = check_memory_limit(memory_limit)
+    limit_bytes = limit_of(state, memory_limit)
     attempt = partial(_update, updates=updates, where=where, version=version, limit_bytes=limit_bytes)
     return (yield from repeat_on_conflict(state, attempt, conflict_retries, retry_timeout))
 

@@ -53,6 +53,8 @@ def plan_compaction(state: DatasetState, given: Mapping[str, Any]) -> Plan[tuple
 
     given  keywords; errors as `compaction_options`
     """
+    if given.get("memory_limit") is None and state.memory_limit is not None:
+        given = {**given, "memory_limit": state.memory_limit}
     options = compaction_options(given, state.manifest.config, state.manifest.data_version)
     if options.defer_index_remap and state.has_stable_row_ids:
         raise OperationError(

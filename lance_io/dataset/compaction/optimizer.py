@@ -217,7 +217,7 @@ class DatasetOptimizer:
         excluded_fragment_ids     fragments that stay as they are, and between which nothing is put together
         data_storage_version      file version of new files; the table's by default
         io_buffer_size            bytes that are read ahead
-        memory_limit              bytes that rows under way may take, 512 MiB by default; not in pylance
+        memory_limit              bytes that rows under way may take; that of the table unless said; not in pylance
         verify                    "write" (the default) compares the rows that come with those that go into pages,
                                   "read" reads the new files back as well; not in pylance
         progress                  is told of every new fragment; not in pylance

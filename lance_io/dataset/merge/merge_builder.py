@@ -9,19 +9,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from lance_io.dataset.changes.convert import to_public
-from lance_io.dataset.changes.memory_limit import check_memory_limit
+from lance_io.dataset.changes.memory_limit import limit_of
 from lance_io.dataset.merge.merge_clauses import WRITE_MODES, MergeClauses, key_columns
 from lance_io.dataset.merge.merge_plan import analyze_merge, explain_merge, merge_rows, prepare_merge
 from lance_io.dataset.run_plan import run, run_awaited
 from lance_io.dataset.write.input_data import async_rows_of, rows_of
 from lance_io.dataset.write.run_write import run_with_rows, run_with_rows_async
+from lance_io.dataset.write.target_bases import TargetBases
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.writers import version_for_tables
 from lance_io.filters import compile_filter
 from lance_io.io import call_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -124,13 +125,26 @@ class MergeClausesBuilder:
             raise UsageError(f"Invalid write_mode: {mode}. Expected one of {', '.join(map(repr, WRITE_MODES))}")
         return self._with(write_mode=mode)  # type: ignore[attr-defined, no-any-return]
 
-    def target_bases(self, bases: list[str]) -> NoReturn:
-        """Not offered: new files are written into the table's own folder."""
-        raise UnsupportedError("merge_insert: files are written into the table's own folder, not to other bases")
+    def target_bases(self: T, bases: Sequence[str]) -> T:
+        """Base paths that files of new fragments go to, in turn, by name or path; the table's URI is its own folder.
 
-    def target_all_bases(self, include_primary: bool = True) -> NoReturn:
-        """Not offered: new files are written into the table's own folder."""
-        raise UnsupportedError("merge_insert: files are written into the table's own folder, not to other bases")
+        Columns that are written for fragments, and deletion files, go to the table's own folder. A path that the table
+        does not declare fails when the merge is made.
+        """
+        if isinstance(bases, str) or not all(isinstance(one, str) for one in bases):
+            raise TypeError(f"bases: expected a list of names or paths, found {bases!r}")
+        return self._to_bases(TargetBases(names=tuple(bases)))  # type: ignore[attr-defined, no-any-return]
+
+    def target_all_bases(self: T, include_primary: bool = True) -> T:
+        """The same for all base paths that the table declares then. include_primary: and its own folder, first."""
+        bases = TargetBases(all_of=True, has_own=bool(include_primary))
+        return self._to_bases(bases)  # type: ignore[attr-defined, no-any-return]
+
+    def _to_bases(self: T, bases: TargetBases) -> T:
+        known = self._clauses.bases  # type: ignore[attr-defined]
+        if known is not None and known.all_of != bases.all_of:
+            raise UsageError("Cannot specify target_all_bases together with target_bases: take one of them")
+        return self._with(bases=bases)  # type: ignore[attr-defined, no-any-return]
 
     def mark_sstables_as_compacted(self, sstables: Any) -> NoReturn:
         """Not offered: this release has no write-ahead log in memory."""
@@ -138,7 +152,8 @@ class MergeClausesBuilder:
 
     def _plan(self, make: Callable[..., Plan[T]], memory_limit: int | None) -> Callable[[Any], Plan[T]]:
         self._clauses.check_changes()
-        return partial(make, self._dataset._state, self._clauses, check_memory_limit(memory_limit))
+        state = self._dataset._state
+        return partial(make, state, self._clauses, limit_of(state, memory_limit))
 
 
 class MergeInsertBuilder(MergeClausesBuilder):
@@ -151,8 +166,8 @@ class MergeInsertBuilder(MergeClausesBuilder):
 
         data_obj      whatever `write_dataset` takes. What is not in memory is read once
         schema        of forms that carry none
-        memory_limit  bytes that the merge may hold, 512 MiB unless said: what does not fit goes to local disk. Beside
-                      it are what a writer fills, and `data_obj` itself where that is in memory
+        memory_limit  bytes that the merge may hold, those of the table unless said: what does not fit goes to local
+                      disk. Beside it are what a writer fills, and `data_obj` itself where that is in memory
 
         The source may lack columns: updated rows keep what they have there, inserted ones are null. A key with a null
         matches nothing. Raises `OSError` for columns that do not fit, for two rows of the source that match one row of

@@ -14,6 +14,7 @@ from lance_io.format.schema import split_path
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lance_io.dataset.write.target_bases import TargetBases
     from lance_io.filters import Predicate
     from lance_io.format.schema import Field, Schema
     from lance_io.format.version import FileVersion
@@ -38,6 +39,7 @@ class MergeClauses:
     write_mode        whether whole rows or columns are written
     uses_index        whether an index on the key may decide that columns are written, as in pylance
     version           file version of new data files, None for the table's
+    bases             base paths that new fragments go to, None for the table's own folder
     conflict_retries  how often it is made anew after a conflict
     retry_timeout     not after this time
     """
@@ -51,6 +53,7 @@ class MergeClauses:
     write_mode: WriteMode = "auto"
     uses_index: bool = True
     version: FileVersion | None = None
+    bases: TargetBases | None = None
     conflict_retries: int = 10
     retry_timeout: timedelta = timedelta(seconds=30)
 

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from lance_io.dataset.merge.merge_clauses import MergeClauses
     from lance_io.dataset.merge.source_fit import SourceFit
     from lance_io.dataset.version.state import DatasetState
-    from lance_io.dataset.write.data_files import NewFiles
+    from lance_io.dataset.write.data_files import FilePlace, NewFiles
     from lance_io.dataset.write.input_data import AsyncRows, Rows
+    from lance_io.dataset.write.target_bases import TargetBases
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.roaring import U32Array
@@ -153,7 +154,8 @@ class _Merge:
         )
         try:
             joined = yield from match_rows(state, self._source, fit, clauses, matches, self._limit_bytes)
-            files = files_like(state, clauses.version, fit.schema if patches else whole_schema(fit))
+            places = None if clauses.bases is None else _places(state, clauses.bases)
+            files = files_like(state, clauses.version, fit.schema if patches else whole_schema(fit), places)
             write = self._patch_columns if patches else self._write_rows
             done: T = yield RollBackOnError(write(matches, files, joined, finish), files.roll_back)
             return done
@@ -221,6 +223,12 @@ class _Merge:
         keys = InsertedKeys.wanted(self._clauses.on, self._state.schema)
         yield from writer.write_inserted(matches, keys)
         return None if keys is None else keys.filter()
+
+
+def _places(state: DatasetState, bases: TargetBases) -> tuple[FilePlace, ...]:
+    if not bases.are_asked_for:
+        raise OperationError("target_bases cannot be empty: leave it out, and files go to the table's own folder")
+    return bases.places(state, state.manifest.base_paths)
 
 
 def _result(matches: RowMatches, writer: RowWriter) -> MergeResult:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from os import PathLike
 
+    from lance_io.dataset.changes import memory_limit as limits
     from lance_io.dataset.scan import scan_options
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     Uri = str | PathLike[str]
 else:
+    limits = later("lance_io.dataset.changes.memory_limit")
     refs = later("lance_io.table.manifest.refs")
     scan_options = later("lance_io.dataset.scan.scan_options")
 
@@ -54,6 +56,7 @@ class OpenOptions:
     given_uri the URI as it was given
     version   number, tag, `(branch, version)` or None for the newest
     asof      naive local time: the newest version before it
+    memory_limit  bytes that changes may hold, None for the default
     """
 
     location: Location
@@ -66,6 +69,7 @@ class OpenOptions:
     read_params: Mapping[str, Any] | None = None
     base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     commit_lock: Any = None
+    memory_limit: int | None = None
 
 
 def open_options(
@@ -84,6 +88,7 @@ def open_options(
     session: Session | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
     metadata_cache_size: int | None = None,
+    memory_limit: int | None = None,
 ) -> OpenOptions:
     """The keywords of `dataset` and `LanceDataset`, checked. Sizes in entries are accepted and mean nothing."""
     if index_cache_size is not None:
@@ -95,6 +100,8 @@ def open_options(
     check_size("metadata_cache_size", metadata_cache_size, 0)
     if default_scan_options:
         scan_options.scan_options(**default_scan_options)
+    if memory_limit is not None:
+        limits.check_memory_limit(memory_limit)
     check_size("index_cache_size", index_cache_size, 0)
     check_size("index_cache_size_bytes", index_cache_size_bytes, 0)
     check_size("metadata_cache_size_bytes", metadata_cache_size_bytes, 0)
@@ -118,6 +125,7 @@ def open_options(
         read_params=read_params,
         base_store_params=base_store_params,
         commit_lock=commit_lock,
+        memory_limit=memory_limit,
     )
 
 
@@ -150,6 +158,7 @@ def open_steps(options: OpenOptions) -> Plan[DatasetState]:
         read_params=options.read_params,
         base_store_params=options.base_store_params,
         commit_lock=options.commit_lock,
+        memory_limit=options.memory_limit,
     )
     return (yield from with_row_counts(state))
 

@@ -74,6 +74,7 @@ class DatasetState:
     read_params           as given
     base_store_params     storage options of base paths, by their URI, as given
     commit_lock           the user's lock for commits, or None
+    memory_limit          bytes that a change of the table may hold where the call does not say; None for the default
     schedulers            those of the reads that end when an `AsyncDataset` is closed, or None
     missing_file          the data file that would say how many rows a fragment has, if one is not there
     """
@@ -88,6 +89,7 @@ class DatasetState:
     read_params: Mapping[str, Any] | None = None
     base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     commit_lock: Any = None
+    memory_limit: int | None = None
     schedulers: OpenSchedulers | None = field(default=None, repr=False)
     missing_file: NotFound | None = field(default=None, repr=False)
 
@@ -103,6 +105,7 @@ class DatasetState:
             "default_scan_options": self.default_scan_options,
             "read_params": self.read_params,
             "base_store_params": self.base_store_params,
+            "memory_limit": self.memory_limit,
         }
         return _unpickled, (values,)
 
@@ -351,4 +354,5 @@ def _unpickled(values: dict[str, Any]) -> DatasetState:
         default_scan_options=values["default_scan_options"],
         read_params=values["read_params"],
         base_store_params=values["base_store_params"],
+        memory_limit=values["memory_limit"],
     )

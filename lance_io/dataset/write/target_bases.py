@@ -11,10 +11,12 @@ from lance_io.dataset.changes.lance_operation import DatasetBasePath
 from lance_io.dataset.version.object_keys import locate_base
 from lance_io.dataset.write.data_files import FilePlace
 from lance_io.errors import OperationError, UsageError
+from lance_io.store.url import uri_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.write_rows import WriteTarget
     from lance_io.table.manifest.manifest import BasePath
 
@@ -25,12 +27,14 @@ class TargetBases:
 
     initial  those that a new table declares, with ids
     names    names or paths of those that files go to, in turn; none for the table's own folder
-    all_of   whether they go to the table's own folder and to all base paths
+    all_of   whether they go to all base paths
+    has_own  whether, then, also to the table's own folder
     """
 
     initial: tuple[BasePath, ...] = ()
     names: tuple[str, ...] = ()
     all_of: bool = False
+    has_own: bool = True
 
     @classmethod
     def of(cls, initial: Any, names: Any, all_of: Any) -> TargetBases:
@@ -48,12 +52,16 @@ class TargetBases:
         """Whether files may go elsewhere than to the table's own folder."""
         return bool(self.names) or self.all_of
 
-    def places(self, target: WriteTarget, declared: Mapping[int, BasePath]) -> tuple[FilePlace, ...]:
-        """Where files go. Raises `OperationError` for a name or path that the table does not declare."""
+    def places(self, target: WriteTarget | DatasetState, declared: Mapping[int, BasePath]) -> tuple[FilePlace, ...]:
+        """Where files go; nowhere else than the table's own folder, if nothing is asked for.
+
+        Raises `OperationError` for a name or path that the table does not declare.
+        """
+        own = FilePlace.of_table(target.location)
         if self.all_of:
             others = [_place(target, declared[base_id]) for base_id in sorted(declared)]
-            return FilePlace.of_table(target.location), *others
-        return tuple(_place(target, _named(name, declared)) for name in self.names)
+            return (own, *others) if self.has_own else tuple(others)
+        return tuple(own if _is_own(name, target) else _place(target, _named(name, declared)) for name in self.names)
 
 
 def number_bases(bases: Iterable[DatasetBasePath]) -> tuple[BasePath, ...]:
@@ -81,6 +89,11 @@ def _list_of(given: Any, kind: type, name: str) -> list[Any]:
     return found
 
 
+def _is_own(name: str, target: WriteTarget | DatasetState) -> bool:
+    """Whether a name is that of the table itself."""
+    return name.rstrip("/") in (target.location.uri.rstrip("/"), uri_of(target.location))
+
+
 def _named(name: str, declared: Mapping[int, BasePath]) -> BasePath:
     for found in (
         *(base for base in declared.values() if base.name == name),
@@ -91,7 +104,7 @@ def _named(name: str, declared: Mapping[int, BasePath]) -> BasePath:
     raise OperationError(f"Base reference {name!r} not found in available bases ({known}); add_bases declares more")
 
 
-def _place(target: WriteTarget, base: BasePath) -> FilePlace:
+def _place(target: WriteTarget | DatasetState, base: BasePath) -> FilePlace:
     told = target.base_store_params or {}
     options = told.get(base.path, target.storage_options)
     folder = locate_base(base, target.location, target.session, options, is_told=base.path in told)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import pickle
 import shutil
 import tempfile
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from lance_io.dataset.merge import match_rows, merge_plan, patched_columns, sour
 from lance_io.dataset.merge.row_keys import has_key, key_table, row_keys, rows_in
 from lance_io.dataset.merge.spilled_batches import Buckets, SpilledBatches
 from lance_io.errors import OperationError
+from lance_io.optimize import Compaction
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -215,6 +218,27 @@ def test_a_limit_that_is_too_small_is_refused(tmp_path: Path, limit: int) -> Non
         table.merge_insert("a").when_matched_delete().execute(pa.table({"a": [1]}), memory_limit=limit)
     with pytest.raises(ValueError, match="memory_limit must be at least"):
         table.update({"a": "2"}, memory_limit=limit)
+
+
+def test_a_table_may_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of all calls that do not say, and travels with the dataset."""
+    spilled = []
+    add = SpilledBatches.add
+    monkeypatch.setattr(SpilledBatches, "add", lambda self, batch: (spilled.append(batch.num_rows), add(self, batch)))
+    uri = str(tmp_path / "t")
+    lance_io.write_dataset(pa.table({"a": range(10), "b": range(10)}), uri, max_rows_per_file=5)
+    given_rows = pa.table({"a": range(400_000), "b": range(400_000)})
+    small = pickle.loads(pickle.dumps(lance_io.dataset(uri, memory_limit=16 << 20)))
+    small.insert(pa.table({"a": [10], "b": [10]}))
+    for table, limit, spills in ((lance_io.dataset(uri), None, False), (small, None, True), (small, 512 << 20, False)):
+        builder = table.merge_insert("a").when_matched_update_all()
+        builder.execute_uncommitted(given_rows.to_reader(max_chunksize=50_000), memory_limit=limit)
+        assert bool(spilled) == spills
+        spilled.clear()
+    options = Compaction.plan(small).tasks[0].json()
+    assert json.loads(options)["options"]["memory_limit"] == 16 << 20
+    with pytest.raises(ValueError, match="memory_limit must be at least"):
+        lance_io.dataset(uri, memory_limit=1000)
 
 
 # -- keys ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import itertools
 import shutil
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -17,7 +18,7 @@ from lance_io.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
 
 SCHEMA = pa.schema(
     [
@@ -429,13 +430,58 @@ def test_columns_that_may_not_be_null(tmp_path: Path) -> None:
         assert lance.dataset(str(tmp_path / path)).version == 2
 
 
-def test_bases_and_logs_are_not_offered(tmp_path: Path) -> None:
-    builder = lance_io.dataset(fresh(tmp_path / "t")).merge_insert("a")
-    for call in (lambda: builder.target_bases(["x"]), builder.target_all_bases):
-        with pytest.raises(UnsupportedError, match="own folder"):
-            call()
+TO_BASES: dict[str, Callable[[Any, str], Any]] = {
+    "a name": lambda builder, uri: builder.target_bases(["one"]),
+    "a path and the table": lambda builder, uri: builder.target_bases([f"{uri}-two", uri]),
+    "the table": lambda builder, uri: builder.target_bases([uri]),
+    "all": lambda builder, uri: builder.target_all_bases(),
+    "all others": lambda builder, uri: builder.target_all_bases(include_primary=False),
+}
+
+
+def files_by_base(uri: str) -> list[list[int | None]]:
+    """Base paths of the files of every fragment."""
+    return [[file.base_id or None for file in one.metadata.files] for one in lance.dataset(uri).get_fragments()]
+
+
+@pytest.mark.parametrize("to_bases", TO_BASES)
+@pytest.mark.parametrize("has_index", [False, True])
+def test_new_fragments_go_to_bases(tmp_path: Path, to_bases: str, has_index: bool) -> None:
+    """With an index of the key columns are written for the fragments that are there, which stay where they are."""
+    found = []
+    for library in (lance, lance_io):
+        uri = str(tmp_path / library.__name__)
+        rows = pa.table({"a": range(8), "b": range(8), "c": range(8)})
+        table = lance.write_dataset(rows, uri, max_rows_per_file=4)
+        for name in ("one", "two"):
+            Path(f"{uri}-{name}").mkdir()
+        table.add_bases([lance.DatasetBasePath(f"{uri}-{name}", name) for name in ("one", "two")])
+        if has_index:
+            table.create_scalar_index("a", "BTREE")
+        builder = library.dataset(uri).merge_insert("a").when_matched_update_all().when_not_matched_insert_all()
+        TO_BASES[to_bases](builder, uri).execute(pa.table({"a": [1, 6, 20], "b": [7, 8, 9]}))
+        found.append((files_by_base(uri), lance_io.dataset(uri).to_table().sort_by("a")))
+        assert found[-1][1] == lance.dataset(uri).to_table().sort_by("a")
+    assert found[0] == found[1]
+
+
+def test_bases_that_cannot_be(tmp_path: Path) -> None:
+    uri, rows = fresh(tmp_path / "t"), lance.dataset(fresh(tmp_path / "s")).to_table()
+    for library in (lance, lance_io):
+        builders = [library.dataset(uri).merge_insert("a").when_matched_update_all() for _ in range(4)]
+        with pytest.raises(OSError, match="Base reference 'x' not found"):
+            builders[0].target_bases(["x"]).execute(rows)
+        with pytest.raises(OSError, match="target_bases cannot be empty"):
+            builders[1].target_bases([]).execute(rows)
+        with pytest.raises(ValueError, match="Cannot specify target_all_bases together with target_bases"):
+            builders[2].target_bases(["x"]).target_all_bases().execute(rows)
+        with pytest.raises(TypeError):
+            builders[3].target_bases("x")
+
+
+def test_logs_are_not_offered(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="MemWAL"):
-        builder.mark_sstables_as_compacted([])
+        lance_io.dataset(fresh(tmp_path / "t")).merge_insert("a").mark_sstables_as_compacted([])
 
 
 def test_types_that_lose_nothing_are_taken(tmp_path: Path) -> None:

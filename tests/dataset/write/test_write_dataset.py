@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -541,3 +542,21 @@ def test_slices_of_a_table_that_is_held_are_not_taken_for_all_of_it(tmp_path: Pa
 def test_no_other_durability_is_taken(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="durability: expected 'full' or 'none', found 'hint'"):
         lance_io.write_dataset(TABLE, tmp_path, durability="hint")
+
+
+def test_an_insert_keeps_what_a_dataset_was_opened_with(tmp_path: Path) -> None:
+    taken: list[int] = []
+
+    @contextmanager
+    def lock(version: int) -> Iterator[None]:
+        taken.append(version)
+        yield
+
+    uri = str(tmp_path / "t")
+    rows = pa.table({"a": [1, 2], "b": [1, 2]})
+    lance_io.write_dataset(rows, uri)
+    table = lance_io.dataset(uri, commit_lock=lock, default_scan_options={"columns": ["b"]})
+    table.insert(rows)
+    table.delete("a = 1")
+    assert taken == [2, 3]
+    assert table.to_table().column_names == ["b"]
