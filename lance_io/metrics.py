@@ -81,7 +81,7 @@ _OPERATION: Final = ("operation",)
 _BY_OPERATION: Final = (  # with the field of `OperationCounts`
     (Metric("lance_io.requests", "counter", "{request}", "requests sent, by kind", _OPERATION), "requests"),
     (Metric("lance_io.transferred", "counter", "By", "bytes received or sent, by kind", _OPERATION), "num_bytes"),
-    (Metric("lance_io.request.errors", "counter", "{request}", "requests that failed", _OPERATION), "errors"),
+    (Metric("lance_io.request.errors", "counter", "{request}", "failed or given up", _OPERATION), "errors"),
     (Metric("lance_io.retries", "counter", "{request}", "requests made again: failed or late", _OPERATION), "retries"),
     (Metric("lance_io.throttles", "counter", "{request}", "refusals: ask for less", _OPERATION), "throttles"),
 )

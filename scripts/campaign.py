@@ -154,7 +154,10 @@ CAMPAIGNS: Final = (
         "be lost or be there twice.",
         (
             Part(
-                ("tests/s3/test_writers.py",),
+                (
+                    "tests/s3/test_writers.py",
+                    "tests/s3/test_fault_writes.py::TestMinio::test_processes_of_writers_lose_nothing",
+                ),
                 "LANCE_IO_WRITERS",
                 16,
                 "{tests} situations, {size} writers in each process",

@@ -1,4 +1,4 @@
-"""Run the conformance suite and the fault table on all stores, and write `docs/conformance.md` from what came of it.
+"""Run the conformance suites and the fault table on all stores, and write `docs/conformance.md` from what came of it.
 
     python scripts/conformance.py     some minutes; servers are started as for the tests
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "conformance.md"
 SUITE: Final = "tests/store/test_conformance.py"
+TABLES: Final = (
+    "tests/s3/test_fault_writes.py::TestMinio",
+    "tests/s3/test_versity.py::TestVersity",
+    "tests/gcs/test_gcs_tables.py::TestGcs",
+    "tests/azure/test_azure_fault_writes.py::TestAzure",
+)
 FAULT_TABLES: Final = (
     "tests/s3/test_faults.py::test_every_fault",
     "tests/gcs/test_gcs_fault_table.py",
@@ -38,6 +45,14 @@ does not go through the store. This page is written by `scripts/conformance.py` 
 compares its outcome with the page. [storage.md](storage.md) says what follows where a store does not make a promise.
 
 + as asked, (+) the store does not promise a part of it, - it does not promise it
+"""
+ON_TABLES: Final = """\
+## Tables in buckets
+
+What tables keep to on each of the servers, as tests try it (`store/table_conformance.py`): every change through a proxy
+that harms two of five requests; every kind of change by a process of which the store hears nothing after a request
+that writes, for each of these one by one; sixteen writers in four processes; opening, scans and takes that are
+cancelled while they wait for answers; a fork while a scan is under way. In brackets: ends of processes that were tried.
 """
 FAULTS: Final = """\
 ## Faults
@@ -53,6 +68,8 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.cells: dict[tuple[str, str], str] = {}  # by store and behaviour
+        self.tables: dict[tuple[str, str], str] = {}  # the same of tables, by class and behaviour
+        self.ends: Counter[str] = Counter()  # of processes, by class
         self.trials: dict[tuple[str, str], int] = {}  # by scheme and operation
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -64,10 +81,13 @@ class Outcomes:
             if name == "fault_trials":
                 scheme, number = str(told).split()
                 self.trials[scheme, names[-1].partition("[")[2].removesuffix("]")] = int(number)
-        if names[0] == SUITE and len(names) == 3:  # not what the page itself is asked
+            if name == "process_ends":
+                self.ends[names[1]] += int(str(told))
+        if len(names) == 3:  # not what the page itself is asked, nor a fault
+            cells = self.cells if names[0] == SUITE else self.tables
             cell = cell_of([name for name, _ in report.user_properties]) if report.passed else "failed"
             place = names[1], names[2].partition("[")[0]
-            self.cells[place] = worst(cell, self.cells.get(place, "+"))
+            cells[place] = worst(cell, cells.get(place, "+"))
 
 
 def cell_of(noted: Iterable[str]) -> str:
@@ -81,9 +101,9 @@ def worst(*cells: str) -> str:
     return max(cells, key=("+", "(+)", "-", "failed").index)
 
 
-def behaviours() -> list[str]:
-    """The tests of the suite, in its order."""
-    return [name for name in vars(StoreConformance) if name.startswith("test_")]
+def behaviours(suite: type = StoreConformance) -> list[str]:
+    """The tests of a suite, in its order."""
+    return [name for name in vars(suite) if name.startswith("test_")]
 
 
 def title_of(name: str) -> str:
@@ -97,10 +117,27 @@ def table(head: list[str], rows: Iterable[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def made_page(outcomes: Outcomes, titles: dict[str, str], num_faults: int) -> str:
+def table_rows(outcomes: Outcomes, servers: Iterable[str]) -> list[list[str]]:
+    """What came of the tests of tables.
+
+    servers  their classes
+    """
+    from tests.store.table_conformance import TableConformance
+
+    rows = []
+    for name in behaviours(TableConformance):
+        cells = [outcomes.tables.get((server, name), "not run") for server in servers]
+        if name == "test_a_process_may_end_at_any_write":
+            cells = [f"{cell} ({outcomes.ends[server]})" for server, cell in zip(servers, cells, strict=True)]
+        rows.append([title_of(name), *cells])
+    return rows
+
+
+def made_page(outcomes: Outcomes, titles: dict[str, str], servers: dict[str, str], num_faults: int) -> str:
     """The page.
 
-    titles  of the stores, by the classes of their tests
+    titles   of the stores, by the classes of their tests
+    servers  the same of the tests of tables
     """
     rows = [
         [title_of(name), *(outcomes.cells.get((store, name), "not run") for store in titles)] for name in behaviours()
@@ -121,6 +158,8 @@ def made_page(outcomes: Outcomes, titles: dict[str, str], num_faults: int) -> st
             INTRODUCTION,
             f"{told}\n",
             table(["", *titles.values()], rows),
+            ON_TABLES,
+            table(["", *servers.values()], table_rows(outcomes, list(servers))),
             FAULTS.format(faults=num_faults),
             table(["", *operations, "all"], faults),
         ]
@@ -130,7 +169,7 @@ def made_page(outcomes: Outcomes, titles: dict[str, str], num_faults: int) -> st
 def page_cells() -> dict[tuple[str, str], str]:
     """What the page says, by the titles of store and behaviour."""
     found: dict[tuple[str, str], str] = {}
-    lines = [line for line in PAGE.read_text().split("## Faults")[0].splitlines() if line.startswith("|")]
+    lines = [line for line in PAGE.read_text().split("## ")[0].splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     if not rows:
         return found
@@ -142,12 +181,16 @@ def page_cells() -> dict[tuple[str, str], str]:
 
 def main() -> None:
     outcomes = Outcomes()
-    pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", SUITE, *FAULT_TABLES], [outcomes])
+    pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", SUITE, *TABLES, *FAULT_TABLES], [outcomes])
     from tests.s3.test_faults import FAULTS as FAULT_KINDS
     from tests.store import test_conformance as suite
 
     titles = {name: one.TITLE for name, one in vars(suite).items() if name.startswith("Test")}
-    PAGE.write_text(made_page(outcomes, titles, len(FAULT_KINDS)))
+    servers = {}
+    for place in TABLES:
+        module, _, name = place.partition("::")
+        servers[name] = getattr(import_module(module.removesuffix(".py").replace("/", ".")), name).TITLE
+    PAGE.write_text(made_page(outcomes, titles, servers, len(FAULT_KINDS)))
     print(PAGE.read_text())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from servers import azurite, fake_gcs, minio, versity
 
@@ -17,6 +17,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from servers.local_server import LocalServer
+
+
+class TableServer(Protocol):
+    """A server that tables are in.
+
+    peer_writes  whether pylance can write there, too
+    """
+
+    peer_writes: ClassVar[bool]
+
+    @property
+    def endpoint(self) -> str: ...
+
+    def uri(self, path: str) -> str:
+        """Of a place."""
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Storage options."""
+
+    def through(self, endpoint: str, **more: str) -> dict[str, str]:
+        """The same by way of a proxy before the server."""
+
+    def peer_options(self) -> dict[str, str]:
+        """Storage options of pylance."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +55,11 @@ class S3Server:
     bucket: str
     private_bucket: str
     region: str
+    peer_writes: ClassVar = True
+
+    def uri(self, path: str) -> str:
+        """Of a place."""
+        return f"s3://{self.bucket}/{path}"
 
     def options(self, **more: str) -> dict[str, str]:
         """Storage options of the restricted user."""
@@ -47,6 +76,10 @@ class S3Server:
         """The same by way of a proxy before the server."""
         return self.options(aws_endpoint=endpoint, **more)
 
+    def peer_options(self) -> dict[str, str]:
+        """Storage options of pylance."""
+        return self.options()
+
     def root_options(self, **more: str) -> dict[str, str]:
         """Storage options of the server's owner."""
         return self.options(aws_access_key_id=self.root_user, aws_secret_access_key=self.root_secret, **more)
@@ -54,14 +87,30 @@ class S3Server:
 
 @dataclass(frozen=True)
 class GcsServer:
-    """A server that speaks Google Cloud Storage, and asks nobody who they are."""
+    """A server that speaks Google Cloud Storage, and asks nobody who they are.
+
+    Pylance cannot write there: the server does not know its way of PUTs.
+    """
 
     endpoint: str
     bucket: str
+    peer_writes: ClassVar = False
+
+    def uri(self, path: str) -> str:
+        """Of a place."""
+        return f"gs://{self.bucket}/{path}"
 
     def options(self, **more: str) -> dict[str, str]:
         """Storage options."""
         return {"google_base_url": self.endpoint, "allow_http": "true", "google_skip_signature": "true", **more}
+
+    def through(self, endpoint: str, **more: str) -> dict[str, str]:
+        """The same by way of a proxy before the server."""
+        return self.options(google_base_url=endpoint, **more)
+
+    def peer_options(self) -> dict[str, str]:
+        """Storage options of pylance, which asks for a token even where none is wanted."""
+        return self.options(google_storage_token="any")
 
 
 @dataclass(frozen=True)
@@ -73,6 +122,11 @@ class AzureServer:
     account_key: str
     container: str
     private_container: str
+    peer_writes: ClassVar = True
+
+    def uri(self, path: str) -> str:
+        """Of a place."""
+        return f"az://{self.container}/{path}"
 
     def options(self, **more: str) -> dict[str, str]:
         """Storage options of the owner."""
@@ -81,6 +135,10 @@ class AzureServer:
     def through(self, endpoint: str, **more: str) -> dict[str, str]:
         """The same by way of a proxy before the server."""
         return self.options(azure_endpoint=f"{endpoint}/{self.account}", **more)
+
+    def peer_options(self) -> dict[str, str]:
+        """Storage options of pylance."""
+        return self.options()
 
     def anonymous_options(self, **more: str) -> dict[str, str]:
         """Where it is, for whoever brings credentials of another kind."""

@@ -45,7 +45,7 @@ class LoggedRequest(NamedTuple):
 class OperationCounts:
     """Counts of one class of requests; `num_bytes` are payload bytes received (reads) or sent (writes).
 
-    errors     requests that failed, whatever came of it
+    errors     requests that failed or were given up (of a hedged read the slower one), whatever came of it
     retries    requests that repeat one that failed, or was late
     throttles  of the errors those by which the store asked for fewer requests
     """

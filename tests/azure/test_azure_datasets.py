@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import pickle
-import subprocess
-import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -83,28 +80,6 @@ def test_large_files_go_up_in_blocks(azure: AzureServer, s3_uri: str) -> None:
     table = pa.table({"x": dice})
     lance_io.write_dataset(table, s3_uri, storage_options=azure.options())
     assert lance.dataset(s3_uri, storage_options=azure.options()).to_table() == table
-
-
-FORKING = """
-import json, os, sys
-import lance_io
-uri, options = sys.argv[1], json.loads(sys.argv[2])
-table = lance_io.dataset(uri, storage_options=options)
-assert table.take([7])["a"].to_pylist() == [7]
-pid = os.fork()
-assert table.take([8])["a"].to_pylist() == [8]
-table.insert([{"a": 1000 + (pid == 0), "s": "x"}])
-if pid:
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert lance_io.dataset(uri, storage_options=options).count_rows() == 1002
-"""
-
-
-def test_a_table_that_is_open_in_a_forked_process(azure: AzureServer, s3_uri: str) -> None:
-    lance_io.write_dataset(TABLE, s3_uri, storage_options=azure.options())
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, s3_uri, json.dumps(azure.options())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_no_part_of_an_open_table_shows_credentials(azure: AzureServer, s3_uri: str) -> None:

@@ -6,16 +6,11 @@ Pylance cannot write to the server of the tests, which does not know its way of 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
-import subprocess
-import sys
-import textwrap
 import uuid
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import lance
 import pyarrow as pa
@@ -29,16 +24,15 @@ from lance_io.errors import CommitUnknownError, LanceError
 from lance_io.store.gcs.gcs_store import GcsStore
 from lance_io.store.url import open_store
 from tests.s3.proxy import CountingProxy, FaultyProxy, Message
-from tests.s3.settling import all_bytes_are_back
-from tests.s3.test_fault_writes import TRIES_MAX, run, session_of, until_it_goes
 from tests.s3.test_reprs import reached_from
 from tests.s3.test_requests import FRAGMENTS, ROWS, costs, part
-from tests.simulate.world import CASES, Case, commit_of, numbers
-from tests.simulate.writers import row, run_all
+from tests.simulate.world import numbers
+from tests.simulate.writers import row
 from tests.store.forward_proxy import ForwardProxy
+from tests.store.table_conformance import TableConformance, run_program, until_it_goes
 
 if TYPE_CHECKING:
-    from tests.servers import GcsServer
+    from tests.servers import GcsServer, TableServer
 
 TOKEN = "very-secret-token"
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -140,16 +134,6 @@ async def names_below(uri: str, options: dict[str, str]) -> list[str]:
 # -- writers and faults -----------------------------------------------------------------------------------------------
 
 
-def test_sixteen_writers_in_four_processes_lose_nothing(gcs: GcsServer, uri: str) -> None:
-    before = pa.table({"a": pa.array([-1, -2], pa.int64())})
-    lance_io.write_dataset(before, uri, storage_options=gcs.options())
-    share = {"uri": uri, "options": gcs.options(), "kind": "ours", "writers": WRITERS // 4, "appends": 2}
-    run_all([{**share, "first": 8 * at, "deletes": [-1, -2] if at == 0 else [], "compactions": 0} for at in range(4)])
-    table = lance_io.dataset(uri, storage_options=gcs.options())
-    assert numbers(table) == [*range(2 * WRITERS)]
-    assert table.version == 1 + 2 + 2 * WRITERS
-
-
 async def test_writers_through_faults_lose_nothing(gcs: GcsServer, uri: str) -> None:
     lance_io.write_dataset(row(-1), uri, storage_options=gcs.options())
     with FaultyProxy(gcs.endpoint, seed=11) as faulty:
@@ -168,58 +152,15 @@ async def test_writers_through_faults_lose_nothing(gcs: GcsServer, uri: str) -> 
     assert await asyncio.to_thread(numbers, table) == [-1, *range(WRITERS)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_change_is_made_once_or_not_at_all(gcs: GcsServer, uri: str, case: Case) -> None:
-    """Tried until it goes, where two of five requests come to harm; the table is the old one or the new one."""
-    done = Counter[Any]()
-    for change in case.before:
-        runtime.run(change(session_of(uri, gcs.options())))
-    old = state_of(uri, gcs)
-    new = (old[0] + case.commits, list(case.after))
-    change = case.change
-    with FaultyProxy(gcs.endpoint, 5, rate=0.4) as faulty:
-        options = through(gcs, faulty, client_max_retries="1", request_timeout="10s")
-        for _ in range(TRIES_MAX):
-            error = run(change, session_of(uri, options))
-            left = state_of(uri, gcs)
-            if error is None:
-                break
-            if isinstance(error, CommitUnknownError):
-                if error.transaction is None:  # a tag may be there
-                    break
-                change = commit_of(error)
-            else:
-                assert left == old or change is not case.change or not case.commits, error
-        done += faulty.done
-    assert left == new, error
+class TestGcs(TableConformance):
+    TITLE: ClassVar = "GCS: fake-gcs-server"
+
+    @pytest.fixture
+    def server(self, gcs: GcsServer) -> TableServer:
+        return gcs
 
 
-def state_of(uri: str, gcs: GcsServer) -> tuple[int, list[int]]:
-    """Version and rows, 0 and none without a table; pylance reads the same."""
-    try:
-        table = lance_io.dataset(uri, storage_options=gcs.options())
-    except ValueError:
-        return 0, []
-    theirs = lance.dataset(uri, storage_options=for_pylance(gcs.options()))
-    assert (theirs.version, sorted(theirs.to_table()["a"].to_pylist())) == (table.version, numbers(table))
-    return table.version, numbers(table)
-
-
-# -- cancelling, forks, the end ---------------------------------------------------------------------------------------
-
-
-async def test_a_cancelled_scan_holds_nothing(gcs: GcsServer, uri: str) -> None:
-    await AsyncDataset.write(part(0), uri, storage_options=gcs.options())
-    async with AsyncDataset.open(uri, storage_options=gcs.options()) as table:
-        async for _ in table.to_batches(batch_size=1000):
-            break
-        takes = [asyncio.ensure_future(table.take([number])) for number in range(50)]
-        await asyncio.sleep(0)
-        for take in takes:
-            take.cancel()
-        await asyncio.gather(*takes, return_exceptions=True)
-        await all_bytes_are_back()
-        assert (await table.take([7]))["a"].to_pylist() == [7]
+# -- imports, secrets, proxies -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -229,37 +170,6 @@ def table_uri(gcs: GcsServer) -> str:
     return place
 
 
-PRELUDE = """
-import json, os, sys, threading
-import lance_io, pyarrow as pa
-uri, options = sys.argv[1], json.loads(sys.argv[2])
-ds = lance_io.dataset(uri, storage_options=options)
-"""
-
-
-def run_program(code: str, uri: str, gcs: GcsServer) -> tuple[int, str, str]:
-    warnings = ["-W", "default", "-W", "ignore::DeprecationWarning"]
-    command = [sys.executable, *warnings, "-c", PRELUDE + textwrap.dedent(code), uri, json.dumps(gcs.options())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=CHECKOUT, check=False)
-    return done.returncode, done.stdout, done.stderr
-
-
-def test_after_a_fork(table_uri: str, gcs: GcsServer) -> None:
-    code = """
-        assert ds.take([1, 99_999])["a"].to_pylist() == [1, 99_999]
-        place = uri.replace("t.lance", f"fork-{os.getpid()}.lance")
-        lance_io.write_dataset(pa.table({"a": [1]}), place, storage_options=options)
-        pid = os.fork()
-        assert ds.take([99_999, 3], ["a"])["a"].to_pylist() == [99_999, 3]
-        assert sum(batch.num_rows for batch in ds.to_batches(["a"])) == 100_000
-        lance_io.write_dataset(pa.table({"a": [2]}), place, mode="append", storage_options=options)
-        if pid:
-            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-            assert lance_io.dataset(place, storage_options=options).count_rows() == 3
-    """
-    assert run_program(code, table_uri, gcs) == (0, "", "")
-
-
 def test_reading_anonymously_imports_no_client(table_uri: str, gcs: GcsServer) -> None:
     code = """
         assert ds.take([1])["a"].to_pylist() == [1]
@@ -267,7 +177,7 @@ def test_reading_anonymously_imports_no_client(table_uri: str, gcs: GcsServer) -
         assert threading.active_count() <= 3
         print("done")
     """
-    assert run_program(code, table_uri, gcs) == (0, "done\n", "")
+    assert run_program(code, table_uri, gcs.options()) == (0, "done\n", "")
 
 
 def test_no_part_of_an_open_table_shows_a_token(gcs: GcsServer, uri: str) -> None:

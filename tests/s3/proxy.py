@@ -1,4 +1,4 @@
-"""HTTP proxies on 127.0.0.1 in threads of their own: one counts any client's requests and body bytes, one does harm.
+"""HTTP proxies on 127.0.0.1 in threads of their own: they count requests and body bytes, do harm, end, hold back.
 
 They understand as much of HTTP/1.1 as two S3 clients and MinIO use: bodies with a length, bodies in chunks, answers
 without a body; connections stay open. Heads are passed on unchanged, `Host` included, so signatures hold.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
@@ -186,6 +187,81 @@ class FaultyProxy(HttpProxy):
         to_client.write(data[: len(data) // 2] if harm == "cut" else data)
         await to_client.drain()
         return harm != "cut"
+
+
+class EndingProxy(HttpProxy):
+    """Lets so many requests that write pass, the last one without its answer, and nothing after it.
+
+    To the server that is a client whose process has ended there.
+
+    writes  that the server has been sent since the last call of `let`
+    """
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self._writes_max: int | None = None
+        self.writes = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the client has ended."""
+        return self._writes_max is not None and self.writes >= self._writes_max
+
+    def let(self, writes_max: int | None) -> None:
+        """Begin anew; None: everything passes."""
+
+        async def begin() -> None:
+            self._writes_max, self.writes = writes_max, 0
+
+        asyncio.run_coroutine_threadsafe(begin(), self._loop).result(ANSWER_S)
+
+    async def exchange(
+        self,
+        request: Message,
+        to_client: asyncio.StreamWriter,
+        server: asyncio.StreamReader,
+        to_server: asyncio.StreamWriter,
+    ) -> bool:
+        """One request, if it is to pass."""
+        if self.is_over:
+            return False
+        if request.method in ("PUT", "POST", "DELETE"):
+            self.writes += 1
+        goes_on = not self.is_over
+        answer = await self.answer(request, server, to_server)
+        if goes_on:
+            to_client.write(answer.head + answer.body)
+        return goes_on
+
+
+class HoldingProxy(HttpProxy):
+    """Holds answers back while it is told to.
+
+    held  set as soon as one is held back
+    """
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self._open = asyncio.Event()
+        self._open.set()
+        self.held = threading.Event()
+
+    def hold(self) -> None:
+        """Hold all that come from now on."""
+        self.held.clear()
+        self._loop.call_soon_threadsafe(self._open.clear)
+
+    def let_go(self) -> None:
+        """Send them."""
+        self._loop.call_soon_threadsafe(self._open.set)
+
+    async def answer(self, request: Message, server: asyncio.StreamReader, to_server: asyncio.StreamWriter) -> Message:
+        """What the server answers, in time."""
+        answer = await super().answer(request, server, to_server)
+        if not self._open.is_set():
+            self.held.set()
+            await self._open.wait()
+        return answer
 
 
 async def _request(source: asyncio.StreamReader) -> Message:

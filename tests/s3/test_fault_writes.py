@@ -2,35 +2,33 @@
 
 What a write that ended well has written is there once, what one that failed for certain has written is not there, and
 a commit whose end nobody knows is made sure by committing its transaction again. `LANCE_IO_SIMULATE` is the size.
+What tables in a bucket keep to on every store is in `tests/store/table_conformance.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import lance
 import pytest
 
 import lance_io
-from lance_io import runtime
 from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.dataset.version.session import Session
 from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.errors import CommitUnknownError, LanceError
-from tests.s3.proxy import HARMS, FaultyProxy
-from tests.simulate.world import CASES, SIZE, Case, commit_of, numbers
+from tests.s3.proxy import FaultyProxy
+from tests.simulate.world import SIZE
 from tests.simulate.writers import row
+from tests.store.table_conformance import TableConformance, impatient, until_it_goes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Iterator
 
-    from tests.servers import S3Server
+    from tests.servers import S3Server, TableServer
 
 APPENDS = 10 * SIZE
-TURNS = SIZE  # of each change
-TRIES_MAX = 60
 
 
 @pytest.fixture
@@ -39,25 +37,10 @@ def faulty(s3: S3Server) -> Iterator[FaultyProxy]:
         yield proxy
 
 
-def impatient(s3: S3Server, proxy: FaultyProxy) -> dict[str, str]:
-    """Options of a client that soon gives up, so that failures are seen."""
-    return s3.through(proxy.endpoint, client_max_retries="1", request_timeout="10s")
-
-
 def found(s3: S3Server, uri: str) -> tuple[int, list[int]]:
     """Version and rows, by a way where nothing fails."""
     table = lance_io.dataset(uri, storage_options=s3.options())
     return table.version, sorted(table.to_table()["a"].to_pylist())
-
-
-async def until_it_goes(work: Callable[[], Awaitable[Any]]) -> Any:
-    """Its result, however often it takes."""
-    for _ in range(TRIES_MAX):
-        try:
-            return await work()
-        except LanceError as error:
-            last = error
-    raise last
 
 
 async def test_appends_end_well_or_clearly(s3: S3Server, s3_uri: str, faulty: FaultyProxy) -> None:
@@ -124,65 +107,9 @@ async def test_every_transaction_goes_at_last(s3: S3Server, s3_uri: str, faulty:
     assert faulty.done["lost"] and faulty.done["cut"]
 
 
-# -- every change that there is ----------------------------------------------------------------------------------------
+class TestMinio(TableConformance):
+    TITLE: ClassVar = "S3: MinIO"
 
-
-def session_of(uri: str, options: dict[str, str]) -> Session:
-    """A session for which the tables of `tests/simulate` lie at a place in the bucket."""
-    session = Session()
-    locate = session.locate
-    session.locate = lambda _uri, _options: locate(uri, options)
-    return session
-
-
-def newest(uri: str, options: dict[str, str]) -> tuple[int, list[int]]:
-    """Number and rows of the newest version, 0 and none without a table; all that is there was found to be whole."""
-    try:
-        table = lance_io.dataset(uri, storage_options=options)
-    except ValueError:
-        return 0, []
-    versions = [each["version"] for each in table.versions()]
-    for version in versions:
-        assert numbers(lance_io.dataset(uri, version, storage_options=options)) == sorted(
-            lance.dataset(uri, version, storage_options=options).to_table()["a"].to_pylist()
-        )
-        assert table.read_transaction(version) is not None
-    assert {tag["version"] for tag in table.tags.list().values()} <= set(versions)
-    return table.version, numbers(table)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_change_is_made_once(s3: S3Server, s3_uri: str, case: Case) -> None:
-    """Tried until it goes, each time by a process that knows nothing of the time before."""
-    done = Counter[Any]()
-    for seed in range(TURNS):
-        uri = f"{s3_uri}/{seed}"
-        for change in case.before:
-            runtime.run(change(session_of(uri, s3.options())))
-        old = newest(uri, s3.options())
-        new = (old[0] + case.commits, list(case.after))
-        change = case.change
-        with FaultyProxy(s3.endpoint, seed, rate=0.4) as faulty:
-            for _ in range(TRIES_MAX):
-                error = run(change, session_of(uri, impatient(s3, faulty)))
-                left = newest(uri, s3.options())
-                if error is None:
-                    break
-                if isinstance(error, CommitUnknownError):
-                    if error.transaction is None:  # a tag may be there
-                        break
-                    change = commit_of(error)
-                else:
-                    assert left == old or change is not case.change or not case.commits, error
-            done += faulty.done
-        assert left == new, error
-    assert set(HARMS) <= done.keys() or TURNS < 10
-
-
-def run(change: Callable[[Session], Awaitable[Any]], session: Session) -> LanceError | None:
-    """What a change raises."""
-    try:
-        runtime.run(change(session))
-    except LanceError as error:
-        return error
-    return None
+    @pytest.fixture
+    def server(self, s3: S3Server) -> TableServer:
+        return s3

@@ -1,12 +1,8 @@
-"""Scans of a table on S3: memory, cancelling, several loops and threads, fork, Ctrl-C, the end of the interpreter."""
+"""Scans of a table on S3: memory, several loops and threads, Ctrl-C, the end of the interpreter."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
-import textwrap
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +18,7 @@ from lance_io import AsyncDataset, limits, runtime
 from lance_io.io.stats import io_stats, store_stats
 from lance_io.limits import MIB
 from tests.s3.proxy import FaultyProxy, Harm
-from tests.s3.settling import all_bytes_are_back
+from tests.store.table_conformance import run_program
 
 if TYPE_CHECKING:
     from tests.servers import S3Server
@@ -71,21 +67,6 @@ def test_a_scan_stays_within_its_buffer(
     assert after.bytes_held_peak <= max(before.bytes_held_peak, MIB + 2 * largest)
     assert stats._bytes_held == 0
     assert after.bytes_read - before.bytes_read <= 1.02 * (after.bytes_wanted - before.bytes_wanted)
-
-
-async def test_cancelling_and_going_on(uri: str, rows: pa.Table, s3: S3Server) -> None:
-    async with AsyncDataset.open(uri, storage_options=s3.options()) as table:
-        for delay_s in (0, 0.005, 0.02, 0.05):
-            scan = asyncio.ensure_future(table.to_table())
-            take = asyncio.ensure_future(table.take([1, ROWS - 1]))
-            await asyncio.sleep(delay_s)
-            for task in (scan, take):
-                task.cancel()
-            await asyncio.gather(scan, take, return_exceptions=True)
-        async for _ in table.to_batches(batch_size=100):
-            break
-        assert await table.to_table() == rows
-    await all_bytes_are_back()
 
 
 async def test_statistics_count_what_went_over_the_wire(uri: str, s3: S3Server) -> None:
@@ -137,52 +118,6 @@ def test_one_dataset_on_many_loops_and_threads(uri: str, rows: pa.Table, s3: S3S
     assert runtime.run(left_of(runtime.run(under_way()))) == set()
 
 
-PRELUDE = """
-import asyncio, json, os, signal, sys, threading, time
-import lance_io
-import lance_io.runtime.engine
-lance_io.runtime.engine.CLOSE_SECONDS_MAX = 20.0  # on a loaded machine sessions close late, and warn if left open
-ds = lance_io.dataset(sys.argv[1], storage_options=json.loads(sys.argv[2]))
-"""
-
-
-def run_program(code: str, uri: str, s3: S3Server) -> tuple[int, str, str]:
-
-    command = [
-        sys.executable,
-        "-W",
-        "default",
-        "-W",
-        "ignore::DeprecationWarning",
-        "-c",
-        PRELUDE + textwrap.dedent(code),
-    ]
-    done: Any = subprocess.run(
-        [*command, uri, json.dumps(s3.options())],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        cwd=CHECKOUT,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
-def test_after_a_fork(uri: str, s3: S3Server) -> None:
-    code = """
-        ds.take([1, 399_999])
-        scan = iter(ds.to_batches(["row"], batch_size=1000))
-        next(scan)
-        pid = os.fork()
-        assert ds.take([399_999, 3], ["row"])["row"].to_pylist() == [399_999, 3]
-        assert sum(batch.num_rows for batch in ds.to_batches(["row"])) == 400_000
-        if pid:
-            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-            assert sum(batch.num_rows for batch in scan) == 399_000
-    """
-    assert run_program(code, uri, s3) == (0, "", "")
-
-
 def test_ctrl_c(uri: str, s3: S3Server) -> None:
     code = """
         from tests.interrupting import keep_interrupts
@@ -198,7 +133,7 @@ def test_ctrl_c(uri: str, s3: S3Server) -> None:
             print("interrupted")
         assert ds.to_table(["row"]).num_rows == 400_000
     """
-    assert run_program(code, uri, s3) == (0, "interrupted\n", "")
+    assert run_program(code, uri, s3.options()) == (0, "interrupted\n", "")
 
 
 def test_the_interpreter_ends_with_an_open_iterator(uri: str, s3: S3Server) -> None:
@@ -207,4 +142,4 @@ def test_the_interpreter_ends_with_an_open_iterator(uri: str, s3: S3Server) -> N
         next(scan)
         print("bye")
     """
-    assert run_program(code, uri, s3) == (0, "bye\n", "")
+    assert run_program(code, uri, s3.options()) == (0, "bye\n", "")

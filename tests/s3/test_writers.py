@@ -1,6 +1,7 @@
 """Many writers in several processes that share nothing but a bucket, ours and pylance's, lose nothing.
 
-`LANCE_IO_WRITERS` is the number of writers per process, 3 by default; 16 is the full size.
+`LANCE_IO_WRITERS` is the number of writers per process, 4 by default; 16 is the full size.
+What stores have in common, of writers and else, is in `tests/store/table_conformance.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from tests.s3.proxy import HARMS, FaultyProxy
 from tests.simulate.writers import row, run_all
 
 if TYPE_CHECKING:
-    from tests.servers import S3Server
+    from tests.servers import S3Server, TableServer
 
-WRITERS = int(os.environ.get("LANCE_IO_WRITERS", "3"))
+WRITERS = int(os.environ.get("LANCE_IO_WRITERS", "4"))
 PROCESSES = 4
 APPENDS = max(1, WRITERS // 4)  # of each writer
 DELETES = 4
@@ -31,12 +32,12 @@ DATABASE_WRITERS = 16
 OF_COMPACTIONS = (lance_io.LanceOperation.Rewrite, lance_io.LanceOperation.BaseOperation)  # which reserve ids before
 
 
-def tasks_for(uri: str, ours: dict[str, str], theirs: dict[str, str]) -> tuple[list[dict[str, Any]], list[int]]:
-    """What each process does, and the rows that are there in the end."""
+def tasks_for(uri: str, ours: dict[str, str], theirs: dict[str, str] | None) -> tuple[list[dict[str, Any]], list[int]]:
+    """What each process does, and the rows that are there in the end. The first one is pylance's, if it has options."""
     per_process = WRITERS * APPENDS
     tasks = []
     for process in range(PROCESSES):
-        is_ours = process > 0
+        is_ours = process > 0 or theirs is None
         tasks.append(
             {
                 "uri": uri,
@@ -52,29 +53,25 @@ def tasks_for(uri: str, ours: dict[str, str], theirs: dict[str, str]) -> tuple[l
     return tasks, list(range(PROCESSES * per_process))
 
 
-def check(uri: str, options: dict[str, str], expected: list[int], rows_before: int) -> None:
+def check(uri: str, ours: dict[str, str], theirs: dict[str, str], expected: list[int], rows_before: int) -> None:
     """All rows once, read by both; versions without a gap, one for every change, compactions apart."""
-    table = lance_io.dataset(uri, storage_options=options)
+    table = lance_io.dataset(uri, storage_options=ours)
     assert sorted(table.to_table()["a"].to_pylist()) == sorted(expected)
-    theirs = lance.dataset(uri, storage_options=options)
-    assert sorted(theirs.to_table()["a"].to_pylist()) == sorted(expected)
+    peer = lance.dataset(uri, storage_options=theirs)
+    assert sorted(peer.to_table()["a"].to_pylist()) == sorted(expected)
     versions = [version["version"] for version in table.versions()]
     assert versions == list(range(1, table.version + 1))
     operations = [type(table.read_transaction(version).operation) for version in versions]
     assert sum(each not in OF_COMPACTIONS for each in operations) == 1 + len(expected) + rows_before
 
 
-def write_together(s3: S3Server, uri: str, ours: dict[str, str], theirs: dict[str, str]) -> None:
+def write_together(server: TableServer, uri: str, ours: dict[str, str], theirs: dict[str, str] | None) -> None:
     """All processes write to a new table, ours with some options and pylance's with others."""
     before = pa.table({"a": pa.array([-1 - number for number in range(DELETES)], pa.int64())})
-    lance_io.write_dataset(before, uri, storage_options=s3.options(), max_rows_per_file=2)
+    lance_io.write_dataset(before, uri, storage_options=server.options(), max_rows_per_file=2)
     tasks, expected = tasks_for(uri, ours, theirs)
     run_all(tasks)
-    check(uri, s3.options(), expected, DELETES)
-
-
-def test_processes_of_writers_lose_nothing(s3: S3Server, s3_uri: str) -> None:
-    write_together(s3, s3_uri, s3.options(), s3.options())
+    check(uri, server.options(), server.peer_options(), expected, DELETES)
 
 
 def test_nor_do_they_through_faults(s3: S3Server, s3_uri: str) -> None:
@@ -95,7 +92,7 @@ async def append_beside_a_database(
     await AsyncDataset.write(row(0), uri, storage_options=direct)
     how = {"mode": "append", "storage_options": options, "session": session}
     await asyncio.gather(*(AsyncDataset.write(row(1 + number), uri, **how) for number in range(writers)))
-    await asyncio.to_thread(check, uri, direct, list(range(writers + 1)), -1)
+    await asyncio.to_thread(check, uri, direct, direct, list(range(writers + 1)), -1)
 
 
 async def test_writers_beside_a_database_lose_nothing(s3: S3Server, s3_uri: str) -> None:

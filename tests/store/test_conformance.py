@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from tests.servers import AzureServer, GcsServer, S3Server
 
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
 @pytest.fixture(scope="module")
 def told() -> dict[tuple[str, str], str]:
     """What the page says of each store and behaviour."""
@@ -64,6 +67,12 @@ def test_the_page_has_every_store_and_behaviour(told: dict[tuple[str, str], str]
     titles = [one.TITLE for name, one in globals().items() if name.startswith("Test")]
     assert [*told] == [(store, title_of(name)) for name in behaviours() for store in titles]
     assert {*told.values()} == {"+", "(+)", "-"}
+
+
+def test_what_stores_lack_is_explained(told: dict[tuple[str, str], str]) -> None:
+    explained = (CHECKOUT / "docs" / "storage.md").read_text().partition("## What a store does not promise")[2]
+    lacking = {name for (_, name), cell in told.items() if cell != "+"}
+    assert {name for name in lacking if name not in explained} == set()
 
 
 def _memory_place(store: Any, inner: MemoryStore) -> Place:
