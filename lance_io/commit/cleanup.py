@@ -416,6 +416,8 @@ class _Removal:
         files = self.plan.files
         if self.failed:  # these versions are still there
             files = tuple((meta, kind) for meta, kind in files if kind in ("temporary", "unfinished"))
+        # oldest first: a file system has these side by side, where names are in no order
+        files = tuple(sorted(files, key=lambda one: time_ns(one[0].last_modified) or 0))
         kinds = {meta.key: kind for meta, kind in files}
         for part in self._parts([meta for meta, _ in files]):
             yield from self._look_for_newer()
