@@ -416,10 +416,12 @@ class _Removal:
         files = self.plan.files
         if self.failed:  # these versions are still there
             files = tuple((meta, kind) for meta, kind in files if kind in ("temporary", "unfinished"))
+        # oldest first: a file system has these side by side, where names are in no order
+        files = tuple(sorted(files, key=lambda one: time_ns(one[0].last_modified) or 0))
         kinds = {meta.key: kind for meta, kind in files}
         for part in self._parts([meta for meta, _ in files]):
             yield from self._look_for_newer()
-            gone = yield from self._remove([meta for meta in part if self._is_garbage(meta)])
+            gone = yield from self._remove(self._still_garbage(part))
             self.removed += [(meta, kinds[meta.key]) for meta in gone]
 
     def _look_for_newer(self) -> Plan[None]:
@@ -432,19 +434,19 @@ class _Removal:
                 self.newer.add(manifest, (yield from _blobs(self.plan.blobs_of, manifest)))
         self.newest = max([self.newest, *(file.version for file in new)])
 
-    def _is_garbage(self, meta: ObjectMeta) -> bool:
-        """Whether a file may still go, by what is known now and by the store's clock."""
-        plan = self.plan
-        path = meta.key[len(self.place.key("x")) - 1 :]
+    def _still_garbage(self, metas: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
+        """The files that may still go, by what is known now and by the store's clock."""
+        plan, skipped = self.plan, len(self.place.key("x")) - 1
+        files = {meta.key[skipped:]: meta for meta in metas}
         found = garbage(
-            {path: time_ns(meta.last_modified)},
+            {path: time_ns(meta.last_modified) for path, meta in files.items()},
             self.newer,
             plan.removed,
             unfinished=plan.unfinished,
             delete_unverified=plan.policy.delete_unverified,
             now_ns=self.now_ns,
         )
-        return any(found)
+        return [files[path] for path, _ in found]
 
     # -- both --------------------------------------------------------------------------------------------------------
 

@@ -195,7 +195,7 @@ class LocalStore:
             self._files.drop(key)
             try:
                 os.unlink(key)
-                folders.add(os.path.dirname(key))
+                folders.add(key.rpartition("/")[0])
             except FileNotFoundError:
                 pass
             except (OSError, ValueError) as error:
