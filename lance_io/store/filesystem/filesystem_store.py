@@ -330,7 +330,7 @@ class SpooledParts:
         self._store = store
         self._key = key
         self._if_absent = if_absent
-        self._file: Any = tempfile.NamedTemporaryFile(prefix="lance-io-")  # noqa: SIM115: closed by complete or abort
+        self._file: Any = tempfile.NamedTemporaryFile(prefix="lance-io-")  # closed by complete or abort
         self._num_bytes = 0
 
     async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
