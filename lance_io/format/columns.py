@@ -17,6 +17,7 @@ in it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
@@ -166,8 +167,7 @@ def decode_columns(
 def ordinary_info(index: int, row_starts: bytes | None, num_rows: int, pages: list[Any]) -> ColumnInfo:
     """What `decode_columns` gives for a column, as `decode_column` gives it."""
     starts = [0, num_rows] if row_starts is None else np.frombuffer(row_starts, dtype=np.int64)
-    made = LazySequence(len(pages), lambda number: PageInfo._make(pages[number]))
-    return ColumnInfo(index, made, np.asarray(starts, dtype=np.int64), (), ())
+    return ColumnInfo(index, _OrdinaryPages(pages), np.asarray(starts, dtype=np.int64), (), ())
 
 
 def _decode_column(data: Buffer, column_index: int, footer: Footer, path: str | None) -> ColumnInfo:
@@ -256,17 +256,20 @@ def _row_starts(lengths: Sequence[int]) -> IntArray:
 T = TypeVar("T")
 
 
-class LazySequence(Sequence[T]):
-    """`count` items, each made by `make(number)` at most once a thread and then kept.
+class LazyItems(Sequence[T], ABC):
+    """`count` items, each made by `_make_item` at most once a thread and then kept.
 
-    What `make` raises comes out of the access that needed the item, and out of each further one.
+    What that raises comes out of the access that needed the item, and out of each further one.
     """
 
-    __slots__ = ("_items", "_make")
+    __slots__ = ("_items",)
 
-    def __init__(self, count: int, make: Callable[[int], T]) -> None:
+    def __init__(self, count: int) -> None:
         self._items: list[Any] = [None] * count
-        self._make = make
+
+    @abstractmethod
+    def _make_item(self, number: int) -> T:
+        """An item; `number` is not negative."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -281,8 +284,34 @@ class LazySequence(Sequence[T]):
             return [self[one] for one in range(*number.indices(len(self._items)))]
         item: T | None = self._items[number]
         if item is None:
-            item = self._items[number] = self._make(number if number >= 0 else number + len(self._items))
+            item = self._items[number] = self._make_item(number if number >= 0 else number + len(self._items))
         return item
 
     def __iter__(self) -> Iterator[T]:
         return (self[number] for number in range(len(self._items)))
+
+
+class LazySequence(LazyItems[T]):
+    """Items that a function makes."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, count: int, make: Callable[[int], T]) -> None:
+        super().__init__(count)
+        self._make = make
+
+    def _make_item(self, number: int) -> T:
+        return self._make(number)
+
+
+class _OrdinaryPages(LazyItems[PageInfo]):
+    """What metadata say about pages. No closures: there are as many of these as columns in all files."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: list[Any]) -> None:
+        super().__init__(len(fields))
+        self._fields = fields
+
+    def _make_item(self, number: int) -> PageInfo:
+        return PageInfo._make(self._fields[number])

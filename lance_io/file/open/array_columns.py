@@ -6,15 +6,16 @@ through all of their columns, so the `Column` that takes and scans see has the r
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
 from lance_io.encodings.v2_0.array_page import ArrayPage, ArraySource, HeaderPage
 from lance_io.encodings.v2_0.list_page import Items, ListPage
-from lance_io.errors import FormatError
-from lance_io.format.columns import LazySequence
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.format.columns import LazyItems
 from lance_io.format.error_context import REFUSALS, at_pages, place_error
 from lance_io.format.schema import Field
 from lance_io.levels.path import LeafPath, NodeKind, PathNode, column_paths
@@ -30,13 +31,121 @@ if TYPE_CHECKING:
 _BYTES: Final = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
-class ArrayPages(LazySequence[Any]):
-    """Layouts of the pages of a column in row order, each made when it is first asked for."""
+Refusal = TypeVar("Refusal", FormatError, UnsupportedError, FormatError | UnsupportedError)
+
+
+class ArrayPages(LazyItems[Any]):
+    """Layouts of the pages of a column in row order, each made when it is first asked for.
+
+    Plain objects without closures: a table of many files has as many of these as columns in all of them, and the
+    garbage collector looks at everything that refers to something else.
+    """
+
+    __slots__ = ("_columns", "_index", "_info", "_path")
+
+    def __init__(self, columns: ArrayColumns, index: int, info: ColumnInfo, path: LeafPath) -> None:
+        super().__init__(len(info.pages))
+        self._columns = columns
+        self._index = index
+        self._info = info
+        self._path = path
+
+    @abstractmethod
+    def _make_page(self, number: int) -> Any:
+        """A page; faults say nothing about where it is."""
+
+    def _make_item(self, number: int) -> Any:
+        try:
+            return self._make_page(number)
+        except REFUSALS as error:
+            raise self._columns.place(error, self._index, number) from error.__cause__
+
+    def _source(self, number: int) -> ArraySource:
+        info = self._info
+        column_buffers = tuple(zip(info.buffer_offsets, info.buffer_sizes, strict=True))
+        return ArraySource.of(info.pages[number], column_buffers)
 
     def num_bytes(self, number: int) -> int:
         """Bytes that a page occupies in the file, with those of the items of its lists, about."""
         num_bytes: int = self[number].num_bytes
         return num_bytes
+
+
+class _HeaderPages(ArrayPages):
+    """Of a column that stands for structs."""
+
+    __slots__ = ()
+
+    def _make_page(self, number: int) -> HeaderPage:
+        return HeaderPage(self._source(number))
+
+
+class _LeafPages(ArrayPages):
+    """Of a column of values. above: nodes of the path that other columns hold."""
+
+    __slots__ = ("_above",)
+
+    def __init__(self, columns: ArrayColumns, index: int, info: ColumnInfo, path: LeafPath, above: int) -> None:
+        super().__init__(columns, index, info, path)
+        self._above = above
+
+    def _make_page(self, number: int) -> ArrayPage:
+        return ArrayPage(self._source(number), self._path, self._above)
+
+
+class _ListPages(ArrayPages):
+    """Of a column of ends of lists.
+
+    depth    of the lists in the path
+    above    nodes of the path that other columns hold
+    content  what the lists hold; None where the pages are only described
+    """
+
+    __slots__ = ("_above", "_content", "_depth", "_first_items", "_sources")
+
+    def __init__(
+        self,
+        columns: ArrayColumns,
+        index: int,
+        info: ColumnInfo,
+        path: LeafPath,
+        depth: int,
+        above: int,
+        content: Items | None,
+    ) -> None:
+        super().__init__(columns, index, info, path)
+        self._depth = depth
+        self._above = above
+        self._content = content
+        self._sources: list[ArraySource] = []
+        self._first_items: list[int] = []
+
+    def _make_item(self, number: int) -> Any:
+        self._count_items()
+        return super()._make_item(number)
+
+    def _make_page(self, number: int) -> ListPage:
+        source = self._sources[number]
+        if source.message.WhichOneof("array_encoding") != "list":
+            raise FormatError(f"lists stored as {source.message.WhichOneof('array_encoding')!r}")
+        return ListPage(source, self._path, self._depth, self._above, self._first_items[number], self._content)
+
+    def _count_items(self) -> None:
+        """Look once at all pages: how many items they have together."""
+        if self._first_items:
+            return
+        sources = []
+        for number in range(len(self)):
+            try:
+                sources.append(self._source(number))
+            except REFUSALS as error:
+                raise self._columns.place(error, self._index, number) from error.__cause__
+        found = list(accumulate((one.message.list.num_items for one in sources), initial=0))
+        content = self._content
+        if content is not None and found[-1] != content.num_items:
+            text = f"{found[-1]} items in all pages; {content.where} has {content.num_items}"
+            raise self._columns.place_at_all(FormatError(text), self._index, len(self))
+        self._sources, self._first_items = sources, found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,12 +234,12 @@ class ArrayColumns:
         own_path = path if columns[-1] == index else self._tree.paths[columns[-1]]
         above = depths[-1] + 1 if depths else 0
         info = self._info_of(columns[-1])
-        pages = self._leaves(columns[-1], info, own_path, above)
+        pages: ArrayPages = _LeafPages(self, columns[-1], info, own_path, above)
         for place in reversed(range(len(depths))):
             items = Items(self.where(columns[place + 1]), info.row_starts, pages, _type_below(path, depths[place]))
             above = depths[place - 1] + 1 if place else 0
             info = self._info_of(columns[place])
-            pages = self._lists(columns[place], info, path, depths[place], above, items)
+            pages = _ListPages(self, columns[place], info, path, depths[place], above, items)
         return columns[0], info.row_starts, pages
 
     def stored_pages(self, index: int) -> tuple[IntArray, ArrayPages]:
@@ -138,11 +247,11 @@ class ArrayColumns:
         path, info = self._tree.paths[index], self._info_of(index)
         kind = path.nodes[-1].kind
         if kind is NodeKind.LIST or self._tree.is_byte_list(index):
-            pages = self._lists(index, info, path, len(path.nodes) - 1, 0, None)
+            pages: ArrayPages = _ListPages(self, index, info, path, len(path.nodes) - 1, 0, None)
         elif kind is NodeKind.STRUCT:
-            pages = self._pages(index, self._sources(index, info), lambda _, source: HeaderPage(source))
+            pages = _HeaderPages(self, index, info, path)
         else:
-            pages = self._leaves(index, info, path, 0)
+            pages = _LeafPages(self, index, info, path, 0)
         return info.row_starts, pages
 
     def check_header(self, index: int) -> None:
@@ -156,61 +265,13 @@ class ArrayColumns:
         """A column for messages."""
         return f'column {index} ("{self._tree.paths[index].name}")'
 
-    def _leaves(self, index: int, info: ColumnInfo, path: LeafPath, above: int) -> ArrayPages:
-        return self._pages(index, self._sources(index, info), lambda _, source: ArrayPage(source, path, above))
+    def place(self, error: Refusal, index: int, number: int) -> Refusal:
+        """A fault of a page, with where that is."""
+        return place_error(error, f"{self.where(index)}, page {number}", self._key)
 
-    def _lists(
-        self, index: int, info: ColumnInfo, path: LeafPath, depth: int, above: int, items: Items | None
-    ) -> ArrayPages:
-        sources = self._sources(index, info)
-        first_items: list[int] = []
-
-        def make(number: int, source: ArraySource) -> ListPage:
-            if source.message.WhichOneof("array_encoding") != "list":
-                raise FormatError(f"lists stored as {source.message.WhichOneof('array_encoding')!r}")
-            return ListPage(source, path, depth, above, first_items[number], items)
-
-        def count() -> None:
-            if first_items:
-                return
-            found = list(accumulate((one.message.list.num_items for one in sources), initial=0))
-            if items is not None and found[-1] != items.num_items:
-                error = FormatError(f"{found[-1]} items in all pages; {items.where} has {items.num_items}")
-                raise at_pages(error, [(self._key, self.where(index), number) for number in range(len(sources))])
-            first_items[:] = found
-
-        return self._pages(index, sources, make, count)
-
-    def _pages(
-        self,
-        index: int,
-        sources: LazySequence[ArraySource],
-        make: Callable[[int, ArraySource], Any],
-        prepare: Callable[[], None] = lambda: None,
-    ) -> ArrayPages:
-        """Pages that `make` makes one by one, after what `prepare` does for all of them."""
-
-        def page(number: int) -> Any:
-            prepare()
-            source = sources[number]
-            try:
-                return make(number, source)
-            except REFUSALS as error:
-                raise place_error(error, f"{self.where(index)}, page {number}", self._key) from error.__cause__
-
-        return ArrayPages(len(sources), page)
-
-    def _sources(self, index: int, info: ColumnInfo) -> LazySequence[ArraySource]:
-        pages = info.pages
-        column_buffers = tuple(zip(info.buffer_offsets, info.buffer_sizes, strict=True))
-
-        def source(number: int) -> ArraySource:
-            try:
-                return ArraySource.of(pages[number], column_buffers)
-            except REFUSALS as error:
-                raise place_error(error, f"{self.where(index)}, page {number}", self._key) from error.__cause__
-
-        return LazySequence(len(pages), source)
+    def place_at_all(self, error: FormatError, index: int, num_pages: int) -> FormatError:
+        """A fault that all pages of a column make together."""
+        return at_pages(error, [(self._key, self.where(index), number) for number in range(num_pages)])
 
 
 def _type_below(path: LeafPath, depth: int) -> pa.DataType:

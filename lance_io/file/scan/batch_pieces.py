@@ -38,8 +38,12 @@ def batch_pieces(
     row_starts = leaves[0].row_starts
     sizes = [leaf.batch_bytes for leaf in leaves]
     cuts = _cuts(row_starts, np.sum(sizes, axis=0), row_start, row_end, min(piece_bytes, SCAN_JOB_BYTES))
+    is_whole = cuts.tolist() == [0, file.num_rows]  # of many small files, most are
     found = []
     for column, of_column in zip(columns, sizes, strict=True):
+        if is_whole:
+            found.append([Piece(file, column, 0, 0, file.num_rows, int(of_column.sum()), tail, True)])
+            continue
         bytes_before = np.interp(cuts, row_starts, np.append(0, np.cumsum(of_column))).astype(np.int64)
         found.append(
             [
