@@ -13,13 +13,13 @@ from lance_io.errors import FormatError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-E = TypeVar("E", FormatError, UnsupportedError, FormatError | UnsupportedError)
+Refusal = TypeVar("Refusal", FormatError, UnsupportedError, FormatError | UnsupportedError)
 
 REFUSALS = (FormatError, UnsupportedError)  # what reading a file may raise about its bytes
 PAGES_SHOWN_MAX: Final = 50
 
 
-def place_error(error: E, where: str, path: str | None = None) -> E:
+def place_error(error: Refusal, where: str, path: str | None = None) -> Refusal:
     """The same error, told that it happened inside `where` (outer places come first) and in which object."""
     if path is not None:
         error.path = path
@@ -33,7 +33,7 @@ def place_error(error: E, where: str, path: str | None = None) -> E:
     return error
 
 
-def at_pages(error: E, pages: Sequence[tuple[str, str, int]]) -> E:
+def at_pages(error: Refusal, pages: Sequence[tuple[str, str, int]]) -> Refusal:
     """The same error, told which pages it was made of, where none of them is wrong by itself.
 
     pages  (object, column, number of the page) each

@@ -121,12 +121,10 @@ class ColumnPatcher:
         while (found := (yield Compute(partial(next, ranges, None), lambda: 1 << 20))) is not None:
             start, end, pairs = found
             rows = values_of(pairs.column(ROW))
-            for first, last, load in self._source.pieces(start, end):
-                low, high = np.searchsorted(rows, [first, last]).tolist()
-                if low < high:
-                    piece = yield from load
-                    put = partial(self._put, piece, first, pairs.slice(low, high - low), buckets)
-                    yield Compute(put, partial(getattr, piece, "nbytes"))
+            for first, chosen, load in self._source.pieces_of(rows, start, end):
+                piece = yield from load
+                put = partial(self._put, piece, first, pairs[chosen], buckets)
+                yield Compute(put, partial(getattr, piece, "nbytes"))
 
     def _put(self, piece: pa.RecordBatch, first: int, pairs: pa.RecordBatch, buckets: Buckets) -> None:
         positions = numbers(values_of(pairs.column(ROW)) - first)

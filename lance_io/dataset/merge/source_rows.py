@@ -9,6 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -20,6 +21,8 @@ from lance_io.plans.cpu_requests import Compute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from lance_io.dataset.write.input_data import AsyncRows
     from lance_io.plans.plan import Plan
@@ -111,6 +114,19 @@ class SourceRows:
         for number, bounds in enumerate(pairwise([*self.starts, self.num_rows])):
             if bounds[0] < last and bounds[1] > start:
                 yield *bounds, self._load(number)
+
+    def pieces_of(
+        self, rows: NDArray[np.int64], start: int, end: int
+    ) -> Iterator[tuple[int, slice, Plan[pa.RecordBatch]]]:
+        """The pieces that have some of these rows: first row of each, which of `rows` are in it, and what loads it.
+
+        rows        numbers of rows, ascending
+        start, end  they are all among these
+        """
+        for first, last, load in self.pieces(start, end):
+            low, high = np.searchsorted(rows, [first, last]).tolist()
+            if low < high:
+                yield first, slice(low, high), load
 
     def _load(self, number: int) -> Plan[pa.RecordBatch]:
         if not self.is_spilled:

@@ -87,11 +87,9 @@ class RowWriter:
         while (found := (yield Compute(partial(next, ranges, None), lambda: 1 << 20))) is not None:
             start, end, pairs = found
             rows = values_of(pairs.column(ROW))
-            for first, last, load in self._source.pieces(start, end):
-                low, high = np.searchsorted(rows, [first, last]).tolist()
-                if low < high:
-                    piece = yield from load
-                    yield from self._write_pairs(piece, first, pairs.slice(low, high - low))
+            for first, chosen, load in self._source.pieces_of(rows, start, end):
+                piece = yield from load
+                yield from self._write_pairs(piece, first, pairs[chosen])
             if ROW_ID in pairs.schema.names:
                 self._ids.append(values_of(pairs.column(ROW_ID)))
 

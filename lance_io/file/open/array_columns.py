@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lance_io.encodings.v2_0.array_page import ArrayPage, ArraySource, HeaderPage
 from lance_io.encodings.v2_0.list_page import Items, ListPage
-from lance_io.errors import FormatError, UnsupportedError
+from lance_io.errors import FormatError
 from lance_io.format.columns import LazyItems
 from lance_io.format.error_context import REFUSALS, at_pages, place_error
 from lance_io.format.schema import Field
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lance_io.format.columns import ColumnInfo
+    from lance_io.format.error_context import Refusal
     from lance_io.format.schema import Schema
     from lance_io.spans import IntArray
 
 _BYTES: Final = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
-
-
-Refusal = TypeVar("Refusal", FormatError, UnsupportedError, FormatError | UnsupportedError)
 
 
 class ArrayPages(LazyItems[Any]):
