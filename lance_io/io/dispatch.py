@@ -31,12 +31,13 @@ from lance_io.store.counters import on_cached, on_retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import Future
 
     from lance_io.io.budget import Pool, Priority
     from lance_io.io.reads import Read, Request
     from lance_io.io.slots import Growth, SlotSource
     from lance_io.io.stats import Sinks
-    from lance_io.store.api import ObjectReads, StartedRead, StartReads
+    from lance_io.store.api import FindsRanges, ObjectReads, StartedRead, StartReads, WantedRange
 
 
 class Operation:
@@ -104,10 +105,12 @@ class Dispatcher:
         self._slots = slots
         self._takes_plans = hasattr(store, "read_ranges")
         self._starts_reads = hasattr(store, "start_ranges")
+        self._finds_ranges = hasattr(store, "find_ranges")
         self._turn_due = False
         self._pending: list[Request] = []
         self._due: dict[Operation, None] = {}  # whose budgets may admit something
         self._fresh: list[Read] = []  # planned, not in the queue yet
+        self._unlooked: list[RangeRead] = []  # planned, to be looked for in the store's disk cache first
         self._queue: list[tuple[Priority, int, int, Read]] = []
         self._num_queued = 0
         self._turn_placed = 0  # of the read that left the queue last
@@ -156,7 +159,7 @@ class Dispatcher:
                 self._give_up(read)
                 request.lingering += 1  # its bytes may still come; they count until it has ended
                 lingering_bytes += read.num_bytes
-            else:
+            elif read.state == "queued":
                 self._forget(read)  # it is not sent; who joined it would be paid for by nobody
         if request.ticket is not None:
             if lingering_bytes:
@@ -211,6 +214,8 @@ class Dispatcher:
             operations = [operation for operation in served if operation.budget.has_waiting]
         for operation in due:
             operation.note_held()
+        if self._unlooked:
+            self._look_up()
         self._dispatch()
 
     def _admit(self, operations: Iterable[Operation]) -> list[Request]:
@@ -237,6 +242,8 @@ class Dispatcher:
                     self.fail(request, error)
                 continue
             paid = dict.fromkeys(group_requests, 0)
+            # A store that finds ranges takes no plans: what is read of it are ranges.
+            fresh: list[Any] = self._unlooked if self._may_be_cached(group_requests[0]) else self._fresh
             for read in reads:
                 if type(read) is RangeRead:
                     same = self._under_way.setdefault(read.place, read)
@@ -245,10 +252,56 @@ class Dispatcher:
                         continue
                 paid[read.payer] += read.num_bytes
                 read.queued_s = now_s
-                self._fresh.append(read)
+                fresh.append(read)
             for request, num_bytes in paid.items():
                 if request.ticket is not None:
                     request.operation.budget.resize(request.ticket, num_bytes)
+
+    # -- a disk cache -------------------------------------------------------------------------------------------
+
+    def _may_be_cached(self, request: Request) -> bool:
+        if not self._finds_ranges:
+            return False
+        store: FindsRanges = self.store  # type: ignore[assignment]  # looked at before
+        return store.looks_for(request.key, request.operation.flow)
+
+    def _look_up(self) -> None:
+        """Have reads looked for in the disk cache, all together; no slot is needed for that."""
+        store: FindsRanges = self.store  # type: ignore[assignment]  # looked at before
+        reads, self._unlooked = [read for read in self._unlooked if read.holders], []
+        wanted = [read.wanted() for read in reads]
+        store.find_ranges(wanted).add_done_callback(partial(self._found, wanted))
+
+    def _found(self, wanted: Sequence[WantedRange], future: Future[list[memoryview | None]]) -> None:
+        """In a thread of the cache."""
+        with suppress(RuntimeError):  # a closed loop
+            self.loop.call_soon_threadsafe(self._looked_up, wanted, future)
+
+    def _looked_up(self, wanted: Sequence[WantedRange], future: Future[list[memoryview | None]]) -> None:
+        """The cache has answered: what it does not have is read from the store, and that begins first."""
+        now_s = self.loop.time()
+        there: list[tuple[RangeRead, memoryview | None]] = []
+        error = future.exception()
+        for one, data in zip(wanted, [None] * len(wanted) if error else future.result(), strict=True):
+            read: RangeRead = one.tag
+            if not read.holders:  # nobody wants it any more
+                continue
+            if error is not None:
+                self._forget(read)
+                self._fail_all(read, error)
+            elif data is None:
+                read.queued_s = now_s
+                self._fresh.append(read)
+            else:
+                there.append((read, None if data is one.memory else data))
+        self._dispatch()
+        counted = []
+        for read, data in there:
+            self._forget(read)
+            read.state = "ended"
+            if read.holders:  # they may have left since, as another one has failed
+                counted.append((read.sinks, self._deliver(read, data)))
+        io_stats.count_cached(counted)
 
     # -- reads -------------------------------------------------------------------------------------------------
 
@@ -386,7 +439,6 @@ class Dispatcher:
         for started in over:
             read: RangeRead = started.tag
             read.queue_s += started.queue_s
-            read.is_cached = started.is_cached
             try:
                 ends.append((read, started.result(), None))
             except BaseException as error:

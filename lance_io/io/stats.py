@@ -196,6 +196,15 @@ def end_reads(reads: Iterable[tuple[Sinks, int, float, bool]]) -> None:
                     stats._is_sent = False
 
 
+def count_cached(reads: Iterable[tuple[Sinks, int]]) -> None:
+    """Reads were answered by a disk cache, without a request; of each where it counts, and its bytes."""
+    with _lock:
+        for sinks, num_bytes in reads:
+            for stats in sinks:
+                stats.num_cached += 1
+                stats.bytes_cached += num_bytes
+
+
 def count_round(
     sinks: Sinks, num_ranges: int, bytes_wanted: int, num_reads: int, bytes_read: int, bytes_held: int = 0
 ) -> None:

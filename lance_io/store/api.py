@@ -60,6 +60,7 @@ from lance_io.store.failures import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
     from datetime import datetime
 
     from lance_io.spans import Fetched, Ranges
@@ -487,10 +488,6 @@ class StartedRead(Protocol):
     tag: Any
 
     @property
-    def is_cached(self) -> bool:
-        """Whether a cache had it, once it is over: no request was made."""
-
-    @property
     def queue_s(self) -> float:
         """Seconds that its requests have waited before they were sent."""
 
@@ -550,6 +547,21 @@ class StartReads(Protocol):
 
         ended  called on the loop with those that are over, in a later turn; not with those that were cancelled
         told   called with the tag of one whose request is made again: with True as it is late, with False as it failed
+        """
+
+
+@runtime_checkable
+class FindsRanges(Protocol):
+    """Offered by stores with a disk cache: who plans ranges has them looked for there before they go to the store."""
+
+    def looks_for(self, key: str, operation: Flow | None) -> bool:
+        """Whether ranges of an object may be in the cache and are worth a look, for an operation."""
+
+    def find_ranges(self, wanted: Sequence[WantedRange]) -> Future[list[memoryview | None]]:
+        """What the cache has of ranges that `looks_for` has said yes to; returns at once, another thread looks.
+
+        One for each: its memory, if that was given and was filled; other memory, read-only, with its bytes; or None,
+        after which anything may be in the memory that was given.
         """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from lance_io.store.api import CLOUD, ObjectMeta, StoreProfile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.store.api import RangesEnded, ToldAgain, WantedRange
+    from lance_io.store.api import Flow, RangesEnded, ToldAgain, WantedRange
 
 _numbers = itertools.count()
 
@@ -94,7 +95,7 @@ class FakeStarted:
         self._task = asyncio.ensure_future(store.get_range(key, start, end))
         self._task.add_done_callback(self._tell)
         self._ended: RangesEnded | None = ended
-        self.queue_s, self.is_cached = 0.25, False
+        self.queue_s = 0.25
 
     def result(self) -> bytes | None:
         data = self._task.result()
@@ -142,6 +143,43 @@ class FakeTogetherStore(FakeStartStore):
             over.extend(some)
 
         return super().start_ranges(wanted, note, told)
+
+
+class FakeCachedStore(FakeTogetherStore):
+    """Has a disk cache that knows ranges of "a" that begin at an even place; `finds` is what was looked for.
+
+    finds_held  True: what was found is told when the test sets the futures in `finds`
+    """
+
+    def __init__(self, files: dict[str, bytes], profile: StoreProfile = PROFILE) -> None:
+        super().__init__(files, profile)
+        self.finds_held = False
+        self.finds: list[tuple[list[WantedRange], Future[list[memoryview | None]]]] = []
+
+    def looks_for(self, key: str, operation: Flow | None) -> bool:
+        return key == "a"
+
+    def find_ranges(self, wanted: Sequence[WantedRange]) -> Future[list[memoryview | None]]:
+        future: Future[list[memoryview | None]] = Future()
+        self.finds.append((list(wanted), future))
+        if not self.finds_held:
+            self.tell()
+        return future
+
+    def tell(self, error: BaseException | None = None) -> None:
+        """Answer the last look."""
+        wanted, future = self.finds[-1]
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result([self._copy(one) for one in wanted])
+
+    def _copy(self, one: WantedRange) -> memoryview | None:
+        data = memoryview(self.files[one.key])[one.start : one.end]
+        if one.memory is None:
+            return None if one.start % 2 else data
+        one.memory[:] = data if one.start % 2 == 0 else bytes(len(data))  # anything may be there
+        return None if one.start % 2 else one.memory
 
 
 class _Flight:

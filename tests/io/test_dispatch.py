@@ -18,11 +18,12 @@ from lance_io.io.stats import io_stats
 from lance_io.spans import Ranges
 from lance_io.store.api import ShortRead
 from lance_io.testing.latency import run_virtual
-from tests.io.fakes import PROFILE, FakeStartStore, FakeStore, FakeTogetherStore, content
+from tests.io.fakes import PROFILE, FakeCachedStore, FakeStartStore, FakeStore, FakeTogetherStore, content
 
 SIZE = 4000
 FILES = {"a": content(SIZE, 3), "b": content(SIZE, 4)}
 STORES = [FakeStore, FakeStartStore, FakeTogetherStore]
+FEW = Ranges.of((100, 110))
 
 
 def takes(store: FakeStore, count: int, **options: Any) -> list[ReadScheduler]:
@@ -336,3 +337,86 @@ def test_everybody_gets_what_was_asked_for(steps: Any, kind: Any, budget: int, s
         assert_clean(*schedulers)
 
     asyncio.run(play())
+
+
+# -- a disk cache ------------------------------------------------------------------------------------------------
+
+
+async def test_ranges_of_one_turn_are_looked_for_together_and_the_others_read() -> None:
+    store = FakeCachedStore(FILES)
+    one, two = takes(store, 2)
+    wanted = Ranges.of((100, 110), (201, 211), (300, 310))
+    with io_stats() as seen:
+        first, second = await asyncio.gather(one.file("a").submit(wanted), answer(two.file("b").submit(FEW)))
+    assert [bytes(first.piece(at, 10)) for at in range(3)] == [FILES["a"][at : at + 10] for at in (100, 201, 300)]
+    assert second == FILES["b"][100:110]
+    assert [[(read.key, read.start, read.end) for read in looked] for looked, _ in store.finds] == [
+        [("a", 100, 110), ("a", 201, 211), ("a", 300, 310)]
+    ]
+    assert sorted(store.log) == [("a", 201, 211), ("b", 100, 110)]
+    assert (seen.num_reads, seen.bytes_read, seen.num_cached, seen.bytes_cached) == (2, 20, 2, 20)
+    await turns()
+    assert_clean(one, two)
+
+
+async def test_who_is_all_in_the_cache_takes_no_slot_and_no_round() -> None:
+    store = FakeCachedStore(FILES, replace(PROFILE, requests_max=1))
+    (scheduler,) = takes(store, 1)
+    store.held = True
+    waiting = scheduler.file("b").submit(FEW)  # which takes the only slot
+    await turns()
+    with io_stats() as seen:
+        assert await answer(scheduler.file("a").submit(FEW)) == FILES["a"][100:110]
+    assert (seen.num_reads, seen.rounds, seen.num_cached, len(store.log)) == (0, 0, 1, 1)
+    store.release()
+    await waiting
+    await turns()
+    assert_clean(scheduler)
+
+
+async def test_who_asks_for_what_is_looked_for_joins() -> None:
+    store = FakeCachedStore(FILES)
+    store.finds_held = True
+    first, second = takes(store, 2)
+    handles = [first.file("a").submit(Ranges.of((100, 110), (300, 310)))]
+    await turns()
+    handles.append(second.file("a").submit(FEW))
+    await turns()
+    assert len(store.finds) == 1
+    store.tell()
+    assert [bytes((await handle).piece(0, 10)) for handle in handles] == [FILES["a"][100:110]] * 2
+    assert store.log == []
+    await turns()
+    assert_clean(first, second)
+
+
+@pytest.mark.parametrize("start", [100, 101])
+async def test_what_is_given_up_while_it_is_looked_for_is_read_by_nobody(start: int) -> None:
+    store = FakeCachedStore(FILES)
+    store.finds_held = True
+    gone, stays = takes(store, 2)
+    handle = gone.file("a").submit(Ranges.of((start, start + 10), (start + 100, start + 110)))
+    other = stays.file("a").submit(Ranges.of((start + 500, start + 510)))
+    await turns()
+    handle.cancel()
+    await gone.aclose()
+    assert gone._own.budget.held_bytes == 0
+    store.tell()
+    assert await answer(other) == FILES["a"][start + 500 : start + 510]
+    assert store.log == ([] if start == 100 else [("a", start + 500, start + 510)])
+    await turns()
+    assert_clean(gone, stays)
+
+
+async def test_what_goes_wrong_in_the_cache_is_told_to_all_who_wait() -> None:
+    store = FakeCachedStore(FILES)
+    store.finds_held = True
+    first, second = takes(store, 2)
+    handles = [one.file("a").submit(FEW) for one in (first, second)]
+    await turns()
+    store.tell(MemoryError("no room"))
+    for handle in handles:
+        with pytest.raises(MemoryError, match="no room"):
+            await handle
+    await turns()
+    assert_clean(first, second)

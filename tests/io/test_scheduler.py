@@ -23,7 +23,7 @@ from lance_io.io.stats import io_stats, process_stats, store_stats
 from lance_io.spans import Fetched, Ranges
 from lance_io.store.api import Flow, flow
 from lance_io.store.counters import on_retry
-from tests.io.fakes import PROFILE, FakePlanStore, FakeStartStore, FakeStore, content
+from tests.io.fakes import PROFILE, FakeCachedStore, FakePlanStore, FakeStartStore, FakeStore, content
 
 SIZE = 2000
 FILES = {"a": content(SIZE, 1), "b": content(SIZE, 2)}
@@ -64,7 +64,7 @@ submissions = st.lists(
     submissions,
     st.sampled_from(["take", "scan"]),
     st.sampled_from([0, 1, 300]),
-    st.sampled_from([FakeStore, FakePlanStore, FakeStartStore]),
+    st.sampled_from([FakeStore, FakePlanStore, FakeStartStore, FakeCachedStore]),
     st.sampled_from(["in order", "reversed", "all at once"]),
 )
 def test_every_request_gets_its_bytes(

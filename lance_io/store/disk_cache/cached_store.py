@@ -1,7 +1,7 @@
 """A store of objects far away that looks into a disk cache first.
 
-What never changes is looked for there, and kept there once it was read; all else goes to the store as it comes. The
-ranges of one call of `start_ranges` are looked for together, and those that are not there go to the store together, so
+What never changes is looked for there, and kept there once it was read; all else goes to the store as it comes. Ranges
+are looked for together, by who plans them (`FindsRanges`), and those that are not there go to the store together, so
 that they share what it shares. Scans pass by, unless asked (`Flow.reads_once`).
 
 The disk is touched by the threads of the cache alone; the loop is told what they have found.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +23,7 @@ from lance_io.store.forwarding import ForwardingStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
+    from concurrent.futures import Future
 
     from lance_io.store.api import (
         Buffer,
@@ -43,7 +43,7 @@ _HEAD: Final = struct.Struct("<qh")  # of a copy with a description: size of the
 
 
 class CachedStore(ForwardingStore):
-    """See the module's description; an `ObjectStore` that offers `StartReads` and `KeepsCopies`.
+    """See the module's description; an `ObjectStore` that offers `StartReads`, `FindsRanges` and `KeepsCopies`.
 
     inner        the store
     cache        where copies are
@@ -64,7 +64,7 @@ class CachedStore(ForwardingStore):
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:
         """See `ObjectStore`, like all methods."""
-        if end <= start or not self._looks(key, flow.get()):
+        if end <= start or not self.looks_for(key, flow.get()):
             return await self.inner.get_range(key, start, end)
         name = self.names.of_range(key, start, end)
         found = await self._find(name)
@@ -80,7 +80,7 @@ class CachedStore(ForwardingStore):
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
         """The end of an object, its size, its etag."""
-        if num_bytes <= 0 or not self._looks(key, flow.get()):
+        if num_bytes <= 0 or not self.looks_for(key, flow.get()):
             return await self.inner.get_suffix(key, num_bytes)
         name = self.names.of_suffix(key, num_bytes)
         found = await self._find(name)
@@ -97,7 +97,7 @@ class CachedStore(ForwardingStore):
 
     async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
         """A whole object; of one from the cache the time is not known."""
-        if not self._looks(key, flow.get()):
+        if not self.looks_for(key, flow.get()):
             return await self.inner.get(key)
         name = self.names.of_object(key)
         found = await self._find(name)
@@ -112,21 +112,29 @@ class CachedStore(ForwardingStore):
         self.cache.keep(name, _describe(meta.size_bytes, meta.etag, data))
         return data, meta
 
-    def start_ranges(self, wanted: Sequence[WantedRange], ended: RangesEnded, told: ToldAgain) -> Sequence[StartedRead]:
-        """See `StartReads`."""
-        looked = [one.end > one.start and self._looks(one.key, one.operation) for one in wanted]
-        if not any(looked) and hasattr(self.inner, "start_ranges"):
-            begun: Sequence[StartedRead] = self.inner.start_ranges(wanted, ended, told)
-            return begun
-        lookup = _Lookup(self, ended, told)
-        reads = [_CachedRead(lookup, one, is_kept=kept) for one, kept in zip(wanted, looked, strict=True)]
-        lookup.begin(reads)
-        return reads
-
-    def _looks(self, key: str, operation: Flow | None) -> bool:
+    def looks_for(self, key: str, operation: Flow | None) -> bool:
+        """See `FindsRanges`, like the next."""
         if operation is not None and operation.reads_once and not self._keeps_scans:
             return False
         return is_fixed(key) and self.cache.is_up
+
+    def find_ranges(self, wanted: Sequence[WantedRange]) -> Future[list[memoryview | None]]:
+        """What there is of each."""
+        names = self.names.of_ranges(wanted)
+        return self.cache.find(names, [one.memory for one in wanted])
+
+    def start_ranges(self, wanted: Sequence[WantedRange], ended: RangesEnded, told: ToldAgain) -> Sequence[StartedRead]:
+        """See `StartReads`. Those that `looks_for` says are kept; nothing is looked for."""
+        kept = [one.end > one.start and self.looks_for(one.key, one.operation) for one in wanted]
+        inner: Any = self.inner
+        starts = hasattr(inner, "start_ranges")
+        if starts and not any(kept):
+            begun: Sequence[StartedRead] = inner.start_ranges(wanted, ended, told)
+            return begun
+        group = _KeptReads(self, ended, told)
+        reads = [_KeptRead(one, is_kept=is_kept) for one, is_kept in zip(wanted, kept, strict=True)]
+        (group.begin if starts else group.begin_alone)(reads)
+        return reads
 
     async def _find(self, name: CopyName) -> memoryview | None:
         (found,) = await asyncio.wrap_future(self.cache.find([name]))
@@ -213,22 +221,20 @@ class CachedStore(ForwardingStore):
             linger()
 
 
-class _CachedRead:
-    """A range that is looked for in the cache, or on its way from the store; a `StartedRead`.
+class _KeptRead:
+    """A range on its way from the store; a `StartedRead`.
 
-    is_kept    whether it is looked for and kept
-    is_cached  whether the cache had it
+    is_kept  whether the cache keeps it when it has come
     """
 
-    __slots__ = ("_lookup", "data", "error", "is_cached", "is_kept", "is_over", "started", "tag", "wanted")
+    __slots__ = ("data", "error", "is_kept", "is_over", "started", "tag", "wanted")
 
-    def __init__(self, lookup: _Lookup, wanted: WantedRange, *, is_kept: bool) -> None:
-        self._lookup = lookup
+    def __init__(self, wanted: WantedRange, *, is_kept: bool) -> None:
         self.wanted = wanted
         self.tag = wanted.tag
         self.is_kept = is_kept
-        self.is_cached = self.is_over = False
-        self.started: StartedRead | asyncio.Task[Buffer] | None = None  # how it comes from the store
+        self.is_over = False
+        self.started: StartedRead | asyncio.Task[Buffer] | None = None  # how it comes
         self.data: Buffer | None = None
         self.error: BaseException | None = None
 
@@ -253,82 +259,29 @@ class _CachedRead:
                 self.started.cancel()
 
 
-class _Lookup:
-    """Ranges that were asked for together: looked for, then read as far as they were not found."""
+class _KeptReads:
+    """Ranges that were asked for together."""
 
     def __init__(self, store: CachedStore, ended: RangesEnded, told: ToldAgain) -> None:
         self._store = store
         self._ended = ended
         self._told = told
-        self._loop = asyncio.get_running_loop()
 
-    def begin(self, reads: Sequence[_CachedRead]) -> None:
-        """Look for those that may be in the cache; all others go to the store at once."""
-        looked = [read for read in reads if read.is_kept]
-        at_once = [read for read in reads if not read.is_kept]
-        if at_once:
-            self._read(at_once)
-        if looked:
-            names = [self._store.names.of_range(*read.wanted[:3]) for read in looked]
-            memories = [read.wanted.memory for read in looked]
-            self._store.cache.find(names, memories).add_done_callback(partial(self._found, looked))
-
-    def _found(self, looked: Sequence[_CachedRead], future: Any) -> None:
-        """In the thread of the cache."""
-        try:
-            ended = partial(self._looked, looked, future.result())
-        except BaseException as error:  # whatever it is, those who wait have to hear of it
-            ended = partial(self._could_not_look, looked, error)
-        with suppress(RuntimeError):  # a closed loop
-            self._loop.call_soon_threadsafe(ended)
-
-    def _could_not_look(self, looked: Sequence[_CachedRead], error: BaseException) -> None:
-        waiting = [read for read in looked if not read.is_over]
-        for read in waiting:
-            read.error, read.is_over = error, True
-        if waiting:
-            self._ended(waiting)
-
-    def _looked(self, looked: Sequence[_CachedRead], found: Sequence[memoryview | None]) -> None:
-        there, missing = [], []
-        for read, data in zip(looked, found, strict=True):
-            if read.is_over:  # given up meanwhile
-                continue
-            if data is None:
-                missing.append(read)
-            else:
-                read.data = None if data is read.wanted.memory else data
-                read.is_cached = read.is_over = True
-                there.append(read)
-        if missing:  # first: their requests are on their way while others are used
-            self._read(missing)
-        if there:
-            self._ended(there)
-
-    def _read(self, reads: Sequence[_CachedRead]) -> None:
-        inner = self._store.inner
-        if not hasattr(inner, "start_ranges"):
-            for read in reads:
-                self._read_alone(read)
-            return
+    def begin(self, reads: Sequence[_KeptRead]) -> None:
+        """Have a store begin them together."""
         wanted = [read.wanted._replace(tag=read, memory=None if read.is_kept else read.wanted.memory) for read in reads]
-        try:
-            started = inner.start_ranges(wanted, self._inner_ended, self._tell_again)
-        except Exception as error:  # whatever it is, those who wait have to hear of it
-            for read in reads:
-                read.error, read.is_over = error, True
-            self._loop.call_soon(self._ended, reads)
-            return
+        inner: Any = self._store.inner
+        started = inner.start_ranges(wanted, self._inner_ended, self._tell_again)
         for read, one in zip(reads, started, strict=True):
             read.started = one
 
-    def _tell_again(self, read: _CachedRead, late: bool) -> None:
+    def _tell_again(self, read: _KeptRead, late: bool) -> None:
         self._told(read.tag, late)
 
     def _inner_ended(self, over: Sequence[StartedRead]) -> None:
         reads = []
         for started in over:
-            read: _CachedRead = started.tag
+            read: _KeptRead = started.tag
             read.started = started
             try:
                 self._came(read, started.result())
@@ -337,32 +290,34 @@ class _Lookup:
             reads.append(read)
         self._ended(reads)
 
-    def _came(self, read: _CachedRead, data: Buffer | None) -> None:
+    def _came(self, read: _KeptRead, data: Buffer | None) -> None:
         read.data, read.is_over = data, True
         if read.is_kept:
             key, start, end = read.wanted[:3]
             if data is not None and len(data) == end - start:
                 self._store.cache.keep(self._store.names.of_range(key, start, end), data)
 
-    def _failed(self, read: _CachedRead, error: BaseException) -> None:
+    def _failed(self, read: _KeptRead, error: BaseException) -> None:
         read.error, read.is_over = error, True
         if isinstance(error, NotFound):
             self._store._is_gone(read.wanted.key)
 
-    def _read_alone(self, read: _CachedRead) -> None:
-        """From a store that has a task for each."""
-        key, start, end, _, operation, tag = read.wanted
-        context = copy_context()
-        context.run(on_retry.set, partial(self._told, tag))
-        context.run(flow.set, operation)
-        task = self._loop.create_task(self._get_range(key, start, end), context=context)
-        read.started = task
-        task.add_done_callback(partial(self._ended_alone, read))
+    def begin_alone(self, reads: Sequence[_KeptRead]) -> None:
+        """Read from a store that has a task for each."""
+        loop = asyncio.get_running_loop()
+        for read in reads:
+            key, start, end, _, operation, tag = read.wanted
+            context = copy_context()
+            context.run(on_retry.set, partial(self._told, tag))
+            context.run(flow.set, operation)
+            task = loop.create_task(self._get_range(key, start, end), context=context)
+            read.started = task
+            task.add_done_callback(partial(self._ended_alone, read))
 
     async def _get_range(self, key: str, start: int, end: int) -> Buffer:
         return await self._store.inner.get_range(key, start, end)
 
-    def _ended_alone(self, read: _CachedRead, task: asyncio.Task[Buffer]) -> None:
+    def _ended_alone(self, read: _KeptRead, task: asyncio.Task[Buffer]) -> None:
         if task.cancelled():
             if read.is_over:  # nobody is told of what was given up
                 return

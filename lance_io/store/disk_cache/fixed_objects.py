@@ -16,7 +16,12 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lance_io.store.api import WantedRange
 
 ID_BYTES: Final = 16
 KNOWN_MAX: Final = 4096  # names of objects that are remembered with what they make
@@ -74,6 +79,16 @@ class NameSpace:
     def of_range(self, key: str, start: int, end: int) -> CopyName:
         """Bytes `start` to `end` of an object."""
         return CopyName(self._id(b"r", key), start, end, True)
+
+    def of_ranges(self, wanted: Iterable[WantedRange]) -> list[CopyName]:
+        """`of_range` for each."""
+        names, last, object_id = [], None, b""
+        for one in wanted:
+            if one.key is not last:
+                last = one.key
+                object_id = self._id(b"r", last)
+            names.append(CopyName(object_id, one.start, one.end, True))
+        return names
 
     def of_suffix(self, key: str, num_bytes: int) -> CopyName:
         """The answer for the last bytes of an object."""

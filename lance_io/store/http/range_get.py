@@ -12,7 +12,7 @@ where this stands, with all that may help.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -132,8 +132,6 @@ class RangeGet:
         if self._is_given:
             return None
         return piece if memory is None else memory.toreadonly()
-
-    is_cached: Final = False
 
     @property
     def queue_s(self) -> float:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lance_io.errors import LanceError
 from lance_io.records import dataclass
@@ -146,8 +146,6 @@ class Reading:
             download.fill()
             return None
         return download.buffer()
-
-    is_cached: Final = False
 
     @property
     def queue_s(self) -> float:
