@@ -241,6 +241,13 @@ def test_results_are_stored_and_found_again(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "latency.json").read_text())["goals"][0]["limit"] == 0.95
 
 
+def test_what_is_played_again_takes_the_place_of_what_was_stored() -> None:
+    first, second = (Result(name, 30.0, "plain", {"lance_io": turns(0.1)}) for name in ("open/mixed", "take/mixed/1"))
+    anew, more = (Result(name, 30.0, "plain", {"lance_io": turns(0.3)}) for name in ("open/mixed", "cached/mixed/1"))
+    later = replace(results_of(more, anew), made_at="later")
+    assert results_of(first, second).replaced(later) == replace(later, results=[anew, second, more])
+
+
 def test_who_fails_is_out_and_a_goal_is_missed() -> None:
     result = Result("append", 30.0, "faults 1 %", {"pylance": turns(1)}, {"lance_io": "lance_io: ended with 1"})
     assert judged(result) == {"answers without an error": "missed"}

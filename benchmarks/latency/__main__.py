@@ -5,10 +5,11 @@
     python -m benchmarks.latency --only callers/32 --latency 5
     python -m benchmarks.latency --store gcs --store azure    reads, at servers of these
     python -m benchmarks.latency --reduced                    what matters most at 30 ms, three rounds
+    python -m benchmarks.latency --only cached --again        scenarios anew, whose results join the stored ones
     python -m benchmarks.latency --list                       names and latencies
 
 All that is played at S3, the reads at Google Cloud Storage and Azure too, unless something is chosen. A run that does
-not play everything at full scale is printed, and written only where `--output` says.
+not play everything at full scale is printed, and written only where `--output` says, or `--again`.
 """
 
 from __future__ import annotations
@@ -59,12 +60,15 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="where to write latency.json and the pictures")
     parser.add_argument("--cache", type=Path, default=default_cache(), metavar="FOLDER", help="where tables are kept")
     parser.add_argument("--store", choices=sorted(BACKENDS), action="append", help="which server is played at")
+    parser.add_argument("--again", action="store_true", help="keep the stored results of all that is not played")
     parser.add_argument("--list", action="store_true", help="print what would be played")
     options = parser.parse_args(argv)
     if options.scale <= 0:
         parser.error("--scale must be above 0")
     if options.rounds < 0:
         parser.error("--rounds must be at least 1")
+    if options.again and options.scale != 1:
+        parser.error("--again is for runs at full scale")
     if any(latency_ms < 0 for latency_ms in options.latency or []):
         parser.error("--latency must not be below 0")
     options.complete = options.scale == 1 and not (options.only or options.latency or options.reduced)
@@ -101,14 +105,17 @@ def run(argv: Sequence[str] | None = None, console: Console | None = None) -> li
     found = []
     for store, plan in plans.items():
         results = _played(store, plan, options, console)
+        name = "latency" if store == "s3" else f"latency-{store}"
+        stored = (options.output or RESULTS) / f"{name}.json"
+        if options.again and stored.exists():
+            results = Results.load(stored).replaced(results)
         found.append(results)
         judged = goals(results)
         for table in (*as_tables(results), goals_table(judged)):
             console.print(table)
         console.print(sums(judged, results), markup=False)
-        folder = options.output or (RESULTS if options.complete else None)
+        folder = options.output or (RESULTS if options.complete or options.again else None)
         if folder is not None:
-            name = "latency" if store == "s3" else f"latency-{store}"
             results.save(folder / f"{name}.json", judged)
             draw_speeds(results, folder / f"{name}.png")
             draw_callers(results, folder / f"{name}-callers.png")

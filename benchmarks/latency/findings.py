@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +112,12 @@ class Results:
     def find(self, name: str, latency_ms: float) -> Result | None:
         """The result of that name at that latency."""
         return next((one for one in self.results if (one.name, one.latency_ms) == (name, latency_ms)), None)
+
+    def replaced(self, others: Results) -> Results:
+        """These results, but for those that a later run has found anew, in the order in which they are played."""
+        anew = {(one.name, one.latency_ms): one for one in others.results}
+        kept = [anew.pop((one.name, one.latency_ms), one) for one in self.results]
+        return replace(others, results=[*kept, *anew.values()])
 
     def save(self, path: Path, goals: Iterable[GoalLine]) -> None:
         """Write all turns and the goals as JSON, numbers rounded to what they are worth."""
