@@ -72,7 +72,7 @@ DELETES_AT_ONCE: Final = 1000
 _ANNOUNCED_AT_ONCE: Final = 20_000  # versions: looking who holds on to some takes a listing of all on local disk
 _ANNOUNCED_S: Final = 60  # how long removing what is announced at once may take at a given rate
 _READS_AT_ONCE: Final = 64
-_FOLDERS: Final = (VERSIONS, DATA, DELETIONS, TRANSACTIONS, INDICES)
+_FOLDERS: Final = (DATA, DELETIONS, TRANSACTIONS, INDICES)
 _WRITTEN_FOLDERS: Final = (VERSIONS, DELETIONS, TRANSACTIONS, TAGS, BRANCHES, DATA)
 
 _logger = logging.getLogger(__name__)
@@ -229,7 +229,8 @@ def plan_cleanup(
     yield from target.handler.find_latest(place)  # finishes what a writer left half done
     held = yield from _find_held(root or place, branch, blobs_of)
     listed: list[ObjectMeta] = yield List(place.store, versions_prefix(place.path))
-    named = [(meta, name) for meta in listed if (name := parse_manifest_name(meta.name)) is not None]
+    parsed = [(meta, parse_manifest_name(meta.name)) for meta in listed]
+    named = [(meta, name) for meta, name in parsed if name is not None]
     attached = {name.version: meta for meta, name in named if name.scheme != "detached"}
     now_ns = target.clock.time_ns()
     sorted_out, manages_blobs = _SortedOut(kept=held.files), False
@@ -265,9 +266,12 @@ def plan_cleanup(
             path=place.uri,
         )
     unfinished = yield from unfinished_files(place, manages_blobs=manages_blobs)
-    files, oldest = (yield from _files(place, manages_blobs=manages_blobs)) | unfinished, min(attached)
+    depth = len(place.key("x")) - 1
+    there, oldest = {meta.key[depth:] for meta in listed}, min(attached)
+    files = {meta.key[depth:]: meta for meta, name in parsed if name is None and not meta.is_folder}
+    files |= (yield from _files(place, manages_blobs=manages_blobs)) | unfinished
     written = {
-        path: time_ns(meta.last_modified) for path, meta in files.items() if not is_unsettled(path, files, oldest)
+        path: time_ns(meta.last_modified) for path, meta in files.items() if not is_unsettled(path, there, oldest)
     }
     rules: _Rules = {"unfinished": unfinished, "delete_unverified": policy.delete_unverified, "now_ns": now_ns}
     unsure = unverified(written, sorted_out.kept, **rules)
@@ -612,7 +616,7 @@ def unfinished_files(place: Location, *, manages_blobs: bool = True) -> Plan[dic
 
 
 def _files(place: Location, *, manages_blobs: bool) -> Plan[dict[str, ObjectMeta]]:
-    """Everything in the folders of a table, by path below its own."""
+    """Everything in the folders of a table but the one of its versions, by path below its own."""
     folders = (*_FOLDERS, *([BLOB_FOLDER] if manages_blobs else []))
     return (yield from _below(place, [place.key(folder, "") for folder in folders]))
 

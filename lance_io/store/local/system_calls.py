@@ -87,10 +87,9 @@ class _Walk:
     def below(self, folder: str, beginning: str, seen: frozenset[tuple[int, int]]) -> Iterator[ObjectMeta]:
         """What a folder holds whose name begins so; `seen` identifies it and the folders around it."""
         start_after, is_recursive = self.asked.start_after, self.asked.delimiter is None
-        for name in _names(folder, is_top=not seen):
+        for name in _names(folder, beginning, is_top=not seen):
             path, is_folder = folder + name, name.endswith("/")
-            is_hidden = name.startswith(TEMPORARY_PREFIX) and not beginning.startswith(TEMPORARY_PREFIX)
-            if is_hidden or not name.startswith(beginning):
+            if name.startswith(TEMPORARY_PREFIX) and not beginning.startswith(TEMPORARY_PREFIX):  # hidden
                 continue
             is_after = start_after is None or path > start_after
             if is_folder and is_recursive:
@@ -116,14 +115,15 @@ def _status(path: str) -> os.stat_result | None:
         raise error_of(path, error) from error
 
 
-def _names(folder: str, *, is_top: bool) -> list[str]:
-    """The names in a folder in key order, those of folders with a `/`; none if there is no such folder.
+def _names(folder: str, beginning: str, *, is_top: bool) -> list[str]:
+    """The names in a folder that begin so, in key order, those of folders with a `/`; none if there is no such folder.
 
     is_top  it was asked for; else it was found, and is none any more if it is a file by now
     """
     try:
         with with_descriptors(lambda: os.scandir(folder)) as entries:
-            return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
+            found = [entry for entry in entries if entry.name.startswith(beginning)] if beginning else entries
+            return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in found)
     except FileNotFoundError:
         return []
     except NotADirectoryError as error:
