@@ -10,7 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
@@ -22,52 +24,116 @@ from tests.simulate.disk import Disk, write_state
 from tests.simulate.syscalls import Call, can_trace, parse, record
 from tests.simulate.world import SIZE
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 pytestmark = pytest.mark.skipif(
     not os.environ.get("CI") and not can_trace(),  # there, nothing is left out in silence
     reason="system calls are recorded by strace, which is not installed or may not trace here",
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST = list(range(6))
-BEFORE = "import lance_io, pyarrow as pa\nlance_io.write_dataset(pa.table({'a': list(range(6))}), URI)\n"
+BEFORE = "lance_io.write_dataset(pa.table({'a': list(range(6))}), URI)\n"
+TWO_FILES = f"{BEFORE}lance_io.write_dataset(pa.table({{'a': [6, 7]}}), URI, mode='append')\n"
+DATA, DELETIONS, TRANSACTIONS = "/data/", "/_deletions/", "/_transactions/"
+
+
+def rows_of(ds: Any) -> object:
+    """All rows, whatever their columns."""
+    return sorted(map(repr, ds.to_table().to_pylist()))
+
+
+def branches_of(ds: Any) -> object:
+    return [rows_of(ds), {name: rows_of(ds.checkout_version((name, None))) for name in ds.branches.list()}]
+
+
+def tags_of(ds: Any) -> object:
+    return [rows_of(ds), {name: rows_of(ds.checkout_version(name)) for name in ds.tags.list()}]
+
+
+@dataclass(frozen=True)
+class Write:
+    """What is done to a table.
+
+    before    what was done before
+    change    what is done
+    folders   where files get their names before the version is there
+    look      what tells the old table from the new one
+    decisive  in the name of what makes it the new one
+    """
+
+    before: str
+    change: str
+    folders: tuple[str, ...] = (DATA, TRANSACTIONS)
+    look: Callable[[Any], object] = rows_of
+    decisive: str = "/_versions/"
+
+
 WRITES = {
-    "create": ("", "lance_io.write_dataset(pa.table({'a': list(range(6))}), URI)", FIRST),
-    "append": (BEFORE, "lance_io.write_dataset(pa.table({'a': [6, 7]}), URI, mode='append')", [*FIRST, 6, 7]),
-    "delete": (BEFORE, "lance_io.dataset(URI).delete('a < 4')", [4, 5]),
-    "update": (BEFORE, "lance_io.dataset(URI).update({'a': 'a + 10'}, 'a < 4')", [4, 5, 10, 11, 12, 13]),
-    "merge": (
+    "create": Write("", "lance_io.write_dataset(pa.table({'a': list(range(6))}), URI)"),
+    "append": Write(BEFORE, "lance_io.write_dataset(pa.table({'a': [6, 7]}), URI, mode='append')"),
+    "overwrite": Write(BEFORE, "lance_io.write_dataset(pa.table({'b': ['x']}), URI, mode='overwrite')"),
+    "delete": Write(BEFORE, "lance_io.dataset(URI).delete('a < 4')", (DELETIONS, TRANSACTIONS)),
+    "update": Write(BEFORE, "lance_io.dataset(URI).update({'a': 'a + 10'}, 'a < 4')", (DATA, DELETIONS, TRANSACTIONS)),
+    "merge_insert": Write(
         BEFORE,
         "lance_io.dataset(URI).merge_insert('a').when_matched_delete().when_not_matched_insert_all()"
         ".execute(pa.table({'a': [1, 2, 9]}))",
-        [0, 3, 4, 5, 9],
+        (DATA, DELETIONS, TRANSACTIONS),
     ),
-    "add values": (BEFORE, "lance_io.dataset(URI).add_columns(lambda rows: rows.rename_columns(['b']))", FIRST),
-    "async append": (
+    "add values": Write(BEFORE, "lance_io.dataset(URI).add_columns(lambda rows: rows.rename_columns(['b']))"),
+    "add by SQL": Write(TWO_FILES, "lance_io.dataset(URI).add_columns({'b': 'a * 2'})"),
+    "add nulls": Write(BEFORE, "lance_io.dataset(URI).add_columns(pa.field('b', pa.int8()))", (TRANSACTIONS,)),
+    "cast": Write(BEFORE, "lance_io.dataset(URI).alter_columns({'path': 'a', 'data_type': pa.int32()})"),
+    "rename": Write(BEFORE, "lance_io.dataset(URI).alter_columns({'path': 'a', 'name': 'b'})", (TRANSACTIONS,)),
+    "drop": Write(
+        f"{BEFORE}lance_io.dataset(URI).add_columns({{'b': 'a * 2'}})\n",
+        "lance_io.dataset(URI).drop_columns(['a'])",
+        (TRANSACTIONS,),
+    ),
+    "merge": Write(BEFORE, "lance_io.dataset(URI).merge(pa.table({'a': [1, 2], 'b': [3, 4]}), 'a')"),
+    "compact": Write(TWO_FILES, "lance_io.dataset(URI).optimize.compact_files()"),
+    "truncate": Write(BEFORE, "lance_io.dataset(URI).truncate_table()", (TRANSACTIONS,)),
+    "restore": Write(TWO_FILES, "lance_io.dataset(URI, version=1).restore()", (TRANSACTIONS,)),
+    "tag": Write(BEFORE, "lance_io.dataset(URI).tags.create('t', 1)", (), tags_of, "/tags/t.json"),
+    "branch": Write(TWO_FILES, "lance_io.dataset(URI).create_branch('b', 1)", (), branches_of, "/branches/b.json"),
+    "shallow clone": Write(
+        "", f"{BEFORE.replace('URI', 'OTHER')}lance_io.dataset(OTHER).shallow_clone(URI, 1)", (TRANSACTIONS,)
+    ),
+    "deep clone": Write(
+        "", f"{BEFORE.replace('URI', 'OTHER')}lance_io.dataset(OTHER).deep_clone(URI, 1)", (DATA, TRANSACTIONS)
+    ),
+    "async append": Write(
         BEFORE,
         "import asyncio; asyncio.run(lance_io.AsyncDataset.write(pa.table({'a': [6, 7]}), URI, mode='append'))",
-        [*FIRST, 6, 7],
     ),
 }
 PYLANCE_EVERY = max(1, 8 // SIZE)  # states that pylance looks at, too
 
 
 class Recorded:
-    """A write: what was there before, its system calls, and its rows."""
+    """A write, its system calls, and what there was before, in between, and is after it."""
 
     def __init__(self, name: str, folder: Path, *, options: str = "") -> None:
-        before, write, self.after = WRITES[name]
+        self.write = write = WRITES[name]
         self.root = folder / "t"
-        head = f"import lance_io, pyarrow as pa\nURI = {str(self.root)!r}\n"
-        self.before: list[int] = []
-        if before:
-            exec(head + before, {})
-            self.before = FIRST
+        head = f"import lance_io, pyarrow as pa\nURI, OTHER = {str(self.root)!r}, {str(folder / 'other')!r}\n"
         self.base = folder / "base"
-        if before:
+        if write.before:
+            exec(head + write.before, {})
             shutil.copytree(self.root, self.base)
-        write = write if not options else f"{write[:-1]}, {options})"
-        self.calls = record(head + write, self.root)
-        self.version = 2 if before else 1
+        first = self._look()
+        change = write.change if not options else f"{write.change[:-1]}, {options})"
+        self.calls = record(head + change, self.root)
+        self.after = self._look()
+        between = range(first[0] + 1, self.after[0])
+        self.allowed = [first, *(self._look(version) for version in between), self.after]
+
+    def _look(self, version: int | None = None) -> tuple[int, object]:
+        if not (self.root / "_versions").exists():
+            return 0, None
+        ds = lance_io.dataset(self.root, version=version)
+        return ds.version, self.write.look(ds)
 
     def disk(self) -> Disk:
         """The disk before the write."""
@@ -75,8 +141,10 @@ class Recorded:
         for call in self.calls[::-1]:  # temporary names hold what their final ones do
             if call.kind in ("link", "rename", "exchange"):
                 contents[call.path] = contents[call.target]
+            elif call.kind == "unlink":  # a pin, which nobody reads
+                contents.setdefault(call.path, b"{}")
         disk = Disk(contents)
-        if self.before:
+        if self.write.before:
             disk = Disk.of(self.base, contents)
             for names in (disk.names, disk.safe_names):
                 moved = {f"{self.root}{path[len(str(self.base)) :]}": number for path, number in names.items()}
@@ -85,6 +153,18 @@ class Recorded:
         for names in (disk.names, disk.safe_names):
             names[str(self.root.parent)] = -1
         return disk
+
+    @property
+    def decisive(self) -> int:
+        """The place of the call that makes the table the new one."""
+        return at(self.calls, "link", self.write.decisive)[-1]
+
+    @property
+    def acknowledged(self) -> int:
+        """The place of the last flush of the decisive name."""
+        call = self.calls[self.decisive]
+        folder = call.target.rpartition("/")[0]
+        return max(place for place, each in enumerate(self.calls) if each == Call("fsync", folder))
 
 
 @pytest.fixture(scope="module", params=WRITES)
@@ -98,34 +178,35 @@ def at(calls: list[Call], kind: str, part: str) -> list[int]:
 
 
 def test_the_order_of_system_calls(recorded: Recorded) -> None:
-    calls, root = recorded.calls, str(recorded.root)
-    [decisive] = at(calls, "link", "/_versions/")
+    calls, decisive = recorded.calls, recorded.decisive
+    names = {call.path: call.target for call in calls if call.kind in ("link", "rename")}
     for place, call in enumerate(calls[:decisive]):
-        if call.kind == "write":
+        name = names.get(call.path, call.path)
+        is_passing = "/.cleanup-" in name or name.endswith("hint.json")  # pins and hints are nothing to lose
+        if call.kind == "write" and not is_passing:
             flushed = [later for later in calls[place:decisive] if later == Call("fsync", call.path)]
             assert flushed, f"{call.path} is written, and not flushed before the version is visible"
-        if call.kind == "rename":
+        if call.kind == "rename" and not is_passing:
             folder = call.target.rpartition("/")[0]
             assert Call("fsync", folder) in calls[place:decisive], f"{folder}: new names are not flushed in time"
         if call.kind == "mkdir":
             folder = call.path.rpartition("/")[0]
             assert Call("fsync", folder) in calls[place:decisive], f"{folder}: new folders are not flushed in time"
-    assert Call("fsync", f"{root}/_versions") in calls[decisive:]
-    data = "/_deletions/" if recorded.after == [4, 5] else "/data/"
-    assert at(calls[:decisive], "rename", data) and at(calls[:decisive], "rename", "/_transactions/")
+    assert recorded.acknowledged > decisive
+    for folder in recorded.write.folders:
+        assert at(calls[:decisive], "rename", folder), folder
 
 
 def test_any_loss_of_power(recorded: Recorded, tmp_path: Path) -> None:
     disk = recorded.disk()
     seen: set[frozenset[tuple[str, bytes | None]]] = set()
-    [decisive] = at(recorded.calls, "link", "/_versions/")
-    flushed = [place for place in at(recorded.calls, "fsync", "/_versions") if place > decisive]
+    acknowledged = recorded.acknowledged
     for place, call in enumerate(recorded.calls):
         disk.apply(call)
         for state in disk.states():
             frozen = frozenset(state.items())
-            if frozen not in seen or place >= flushed[-1]:
-                check(recorded, state, tmp_path / f"{len(seen)}", number=len(seen), acknowledged=place >= flushed[-1])
+            if frozen not in seen or place >= acknowledged:
+                check(recorded, state, tmp_path / f"{len(seen)}", number=len(seen), acknowledged=place >= acknowledged)
             seen.add(frozen)
     assert len(seen) > 10
 
@@ -133,17 +214,43 @@ def test_any_loss_of_power(recorded: Recorded, tmp_path: Path) -> None:
 def check(recorded: Recorded, state: dict[str, bytes | None], copy: Path, *, number: int, acknowledged: bool) -> None:
     """The table is the old or the new one; the new one, once its writer was told so."""
     write_state(state, recorded.root, copy)
+    found: tuple[int, object] = 0, None
     try:
         table = lance_io.dataset(copy)
-        version, rows = table.version, sorted(table.to_table()["a"].to_pylist())
     except ValueError:
-        version, rows = 0, []
-    new = (recorded.version, recorded.after)
-    assert (version, rows) == new or (not acknowledged and (version, rows) == (recorded.version - 1, recorded.before))
-    if version and number % PYLANCE_EVERY == 0:
+        table = None
+    if table is not None:
+        found = table.version, recorded.write.look(table)
+    assert found in (recorded.allowed if not acknowledged else [recorded.after])
+    if table is not None and number % PYLANCE_EVERY == 0:
         theirs = lance.dataset(copy)
-        assert (theirs.version, sorted(theirs.to_table()["a"].to_pylist())) == (version, rows)
+        assert (theirs.version, recorded.write.look(theirs)) == found
     shutil.rmtree(copy, ignore_errors=True)
+
+
+def test_a_cleanup_leaves_no_version_without_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it had removed when the power failed: all versions that are still there can be read."""
+    cleanup = Write(
+        f"{TWO_FILES}lance_io.dataset(URI).delete('a = 6')\nlance_io.dataset(URI).optimize.compact_files()\n",
+        "import datetime\nlance_io.dataset(URI).cleanup_old_versions(datetime.timedelta(0))",
+    )
+    monkeypatch.setitem(WRITES, "cleanup", cleanup)
+    recorded = Recorded("cleanup", tmp_path)
+    disk, seen = recorded.disk(), set()
+    for call in recorded.calls:
+        disk.apply(call)
+        for state in disk.states():
+            if (frozen := frozenset(state.items())) in seen:
+                continue
+            seen.add(frozen)
+            copy = tmp_path / f"{len(seen)}"
+            write_state(state, recorded.root, copy)
+            assert (lance_io.dataset(copy).version, rows_of(lance_io.dataset(copy))) == recorded.after
+            for version in lance_io.dataset(copy).versions():
+                lance_io.dataset(copy, version=version["version"]).to_table()
+            shutil.rmtree(copy)
+    assert len(lance_io.dataset(recorded.root).versions()) == 1
+    assert len(seen) > 10
 
 
 def test_without_durability_nothing_is_flushed(tmp_path: Path) -> None:
@@ -154,13 +261,15 @@ def test_without_durability_nothing_is_flushed(tmp_path: Path) -> None:
 
 
 def test_the_simulator_finds_what_is_not_flushed(recorded: Recorded, tmp_path: Path) -> None:
-    """Without the flush of a data file, of its folder, or of the manifest a table is lost somewhere."""
-    if recorded.version == 1:
+    """Without the flush of a file, of its folder, or of the manifest a table is lost somewhere."""
+    if recorded.allowed[0][0] == 0:
         return  # the table's folder is then lost with them
     calls = recorded.calls
-    part = "/_deletions" if at(calls, "rename", "/_deletions/") else "/data"
-    needed = {call for call in calls if call.kind == "fsync" and (part in call.path or "/_versions/." in call.path)}
-    assert len(needed) == 3
+    parts = {"/_versions/.", *(folder[:-1] for folder in recorded.write.folders if folder != TRANSACTIONS)}
+    if recorded.write.decisive != "/_versions/":
+        parts = {"/tags/." if "tag" in recorded.write.decisive else "/branches/."}
+    needed = {call for call in calls if call.kind == "fsync" and any(part in call.path for part in parts)}
+    assert len(needed) >= len(parts)
     for number, missing in enumerate(sorted(needed, key=str)):
         recorded.calls = [call for call in calls if call != missing]
         try:
