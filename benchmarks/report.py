@@ -22,14 +22,16 @@ from benchmarks.cases import (
     CEILING,
     COMPARED,
     EQUAL_SHARE,
+    LIMIT,
     OURS,
     PARQUET,
+    PROCESSOR,
     PYLANCE,
     TUNED_CEILING,
     TUNED_WORKER,
     Case,
 )
-from benchmarks.measure import Samples, Spread, times_better
+from benchmarks.measure import Samples, Spread, times_better, times_less_work
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class Finding:
 
     values   per contender, seconds or bytes per operation
     cpu_s    per contender, median of the processor seconds (all threads) per operation
-    against  per peer, how many times more it needed than we (`COMPARED`: than which of our own)
+    against  per peer, how many times more it needed than we (`COMPARED`: than which of our own); where there is a goal
+             of processor time or a limit, also how many times more pylance needed of that, and how many times more we
+             might have needed
     goals    per peer, how many times we want it to be
     amounts  what one operation moves: "rows", "bytes", "commits"
     """
@@ -62,15 +66,22 @@ class Finding:
             TUNED_CEILING: case.ceiling_goal,
             EQUAL_SHARE: case.share_goal,
             BARE: case.bare_goal,
+            PROCESSOR: case.cpu_goal,
+            LIMIT: None if case.limit_s is None else 1.0,
         }
+        against = {who: times_better(samples, COMPARED.get(who, OURS), who) for who in samples if who != OURS}
+        if case.cpu_goal is not None:
+            against[PROCESSOR] = times_less_work(samples, OURS, PYLANCE)
+        if case.limit_s is not None:
+            against[LIMIT] = Spread.of([case.limit_s / max(value, 1e-12) for value in samples[OURS].values])
         return cls(
             name=case.name,
             unit=case.unit,
             rounds=len(samples[OURS].values),
             values={who: Spread.of(turns.values) for who, turns in samples.items()},
             cpu_s={who: Spread.of(turns.cpu_s).median for who, turns in samples.items()},
-            against={who: times_better(samples, COMPARED.get(who, OURS), who) for who in samples if who != OURS},
-            goals={who: goal for who, goal in goals.items() if goal is not None and who in samples},
+            against=against,
+            goals={who: goal for who, goal in goals.items() if goal is not None and who in against},
             amounts=dict(case.amounts),
         )
 
