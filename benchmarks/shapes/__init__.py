@@ -14,27 +14,7 @@ shape_tables   the tables
 cold_reads     what is asked of a dataset that nobody has opened; cold_probe asks it in a process of its own
 warm_reads     what is asked of an open dataset, and memory
 shape_writes   writes, appends, and many processes
+shape_cases    all of them
+
+Nothing is imported here: `cold_probe` runs in processes that load one library only.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from benchmarks.shapes.cold_reads import cold_cases
-from benchmarks.shapes.shape_writes import shape_write_cases
-from benchmarks.shapes.warm_reads import warm_cases
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from benchmarks.cases import Case
-    from benchmarks.tables import Tables
-
-__all__ = ["shape_cases"]
-
-
-def shape_cases(tables: Tables) -> Iterator[Case]:
-    """Every case of the group."""
-    yield from cold_cases(tables)
-    yield from warm_cases(tables)
-    yield from shape_write_cases(tables)
