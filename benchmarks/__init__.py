@@ -7,6 +7,7 @@ filters     scans with a filter
 writes      time, size and memory of writing tables
 changes     rows of a table updated and merged
 commits     small appends, alone and against others
+shapes      wide tables and many files
 shares      several processes that append to one table
 spark       reads and writes in Spark; sparkjobs runs them, sparksource is the ceiling they are compared with
 catalogue   all of them

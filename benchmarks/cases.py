@@ -36,6 +36,8 @@ TUNED_WORKER, TUNED_CEILING = "tune_worker", "tuned ceiling"
 EQUAL_SHARE = "equal share"
 # Of old file versions: the bytes that we read, read by nobody but the system.
 BARE = "bare read"
+# Not contenders, but other measures of a case: pylance's processor time, and a limit for ours that is no ratio.
+PROCESSOR, LIMIT = "processor time", "limit"
 COMPARED = {TUNED_CEILING: TUNED_WORKER}
 """Whom a contender is compared with; the others with us."""
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,6 +59,8 @@ class Case:
     amounts              what one operation moves, for rates: "rows", "bytes", "commits"; known once `make` has run
     ceiling_goal         as `goal`, beside what nobody can beat
     share_goal           as `goal`, beside what an equal share of all processes would be
+    cpu_goal             as `goal`, of processor time
+    limit_s              what we may need at most, whatever others need
     """
 
     name: str
@@ -71,6 +75,8 @@ class Case:
     ceiling_goal: float | None = None
     share_goal: float | None = None
     bare_goal: float | None = None
+    cpu_goal: float | None = None
+    limit_s: float | None = None
 
     def rounds(self, asked: int) -> int:
         """How many rounds to run when `asked` are asked for."""
@@ -79,7 +85,16 @@ class Case:
 
 def without_goals(case: Case) -> Case:
     """The same question, asked at a scale for which no goals are set."""
-    return replace(case, goal=None, parquet_goal=None, ceiling_goal=None, share_goal=None, bare_goal=None)
+    return replace(
+        case,
+        goal=None,
+        parquet_goal=None,
+        ceiling_goal=None,
+        share_goal=None,
+        bare_goal=None,
+        cpu_goal=None,
+        limit_s=None,
+    )
 
 
 # -- contenders -------------------------------------------------------------------------------------------------------
@@ -131,10 +146,15 @@ def require_equal(answers: Mapping[str, pa.Table]) -> None:
 def probe(what: str, library: str, path: str, round_number: int = 0) -> Sample:
     """What `benchmarks.probe` measures in a fresh interpreter."""
     del round_number
-    command = [sys.executable, "-m", "benchmarks.probe", what, library, path]
+    return measured_by("benchmarks.probe", what, library, path)
+
+
+def measured_by(module: str, *arguments: str) -> Sample:
+    """What a module measures in a fresh interpreter; it prints a `Sample` as JSON."""
+    command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"measuring {what} of {library} failed:\n{done.stderr}")
+        raise RuntimeError(f"{' '.join(command[1:])} failed:\n{done.stderr}")
     return Sample(**json.loads(done.stdout))
 
 

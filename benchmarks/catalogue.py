@@ -12,6 +12,7 @@ from benchmarks.filters import filter_cases
 from benchmarks.kinds import kind_cases
 from benchmarks.oldversions import old_version_cases
 from benchmarks.reads import read_cases
+from benchmarks.shapes.shape_cases import shape_cases
 from benchmarks.shares import share_cases
 from benchmarks.spark import spark_cases
 from benchmarks.writes import write_cases
@@ -35,6 +36,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from share_cases(tables)
     yield from spark_cases(tables)
     yield from old_version_cases(tables)
+    yield from shape_cases(tables)
 
 
 def chosen_cases(tables: Tables, patterns: list[str]) -> list[Case]:

@@ -17,8 +17,10 @@ from benchmarks.cases import (
     BARE,
     CEILING,
     EQUAL_SHARE,
+    LIMIT,
     ONE_CORE,
     PARQUET,
+    PROCESSOR,
     PYLANCE,
     TUNED_CEILING,
     TUNED_WORKER,
@@ -43,6 +45,8 @@ COLORS = {
     TUNED_CEILING: "#b79ad0",
     EQUAL_SHARE: "#b0506a",
     BARE: "#6b6f76",
+    PROCESSOR: "#74a9d8",
+    LIMIT: "#b08d2f",
 }
 LABELS = {
     PYLANCE: "pylance",
@@ -55,6 +59,8 @@ LABELS = {
     TUNED_CEILING: "ready batches, beside that",
     EQUAL_SHARE: "equal share",
     BARE: "bare read of the same bytes",
+    PROCESSOR: "pylance, processor time",
+    LIMIT: "limit",
 }
 INK, FAINT = "#30343b", "#d8dbe0"
 TITLES = {
@@ -68,6 +74,7 @@ TITLES = {
     "commit": "Append and commit",
     "share": "Append in several processes: the time of the one that makes the fewest",
     "spark": "Spark, two cores",
+    "shapes": "Wide tables, many files",
     "2.0": "Tables of file version 2.0",
     "0.1": "Tables of file version 0.1",
 }

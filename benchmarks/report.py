@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +22,19 @@ from benchmarks.cases import (
     CEILING,
     COMPARED,
     EQUAL_SHARE,
+    LIMIT,
     OURS,
     PARQUET,
+    PROCESSOR,
     PYLANCE,
     TUNED_CEILING,
     TUNED_WORKER,
     Case,
 )
-from benchmarks.measure import Samples, Spread, times_better
+from benchmarks.measure import Samples, Spread, times_better, times_less_work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,9 @@ class Finding:
 
     values   per contender, seconds or bytes per operation
     cpu_s    per contender, median of the processor seconds (all threads) per operation
-    against  per peer, how many times more it needed than we (`COMPARED`: than which of our own)
+    against  per peer, how many times more it needed than we (`COMPARED`: than which of our own); where there is a goal
+             of processor time or a limit, also how many times more pylance needed of that, and how many times more we
+             might have needed
     goals    per peer, how many times we want it to be
     amounts  what one operation moves: "rows", "bytes", "commits"
     """
@@ -62,15 +69,22 @@ class Finding:
             TUNED_CEILING: case.ceiling_goal,
             EQUAL_SHARE: case.share_goal,
             BARE: case.bare_goal,
+            PROCESSOR: case.cpu_goal,
+            LIMIT: None if case.limit_s is None else 1.0,
         }
+        against = {who: times_better(samples, COMPARED.get(who, OURS), who) for who in samples if who != OURS}
+        if case.cpu_goal is not None:
+            against[PROCESSOR] = times_less_work(samples, OURS, PYLANCE)
+        if case.limit_s is not None:
+            against[LIMIT] = Spread.of([case.limit_s / max(value, 1e-12) for value in samples[OURS].values])
         return cls(
             name=case.name,
             unit=case.unit,
             rounds=len(samples[OURS].values),
             values={who: Spread.of(turns.values) for who, turns in samples.items()},
             cpu_s={who: Spread.of(turns.cpu_s).median for who, turns in samples.items()},
-            against={who: times_better(samples, COMPARED.get(who, OURS), who) for who in samples if who != OURS},
-            goals={who: goal for who, goal in goals.items() if goal is not None and who in samples},
+            against=against,
+            goals={who: goal for who, goal in goals.items() if goal is not None and who in against},
             amounts=dict(case.amounts),
         )
 
@@ -275,6 +289,50 @@ def spark_table(report: Report) -> str:
             ]
             lines.append(f"| `{finding.name}` | {times[0]} | {shares[0]} | {times[1]} | {shares[1]} |")
     return "\n".join(lines) + "\n"
+
+
+SHAPES_HEADINGS = (
+    *("Case", "`lance_io`", "pylance", "pylance / ours", "goal"),
+    *("processor time", "pylance", "pylance / ours", "goal"),
+)
+
+
+def shapes_table(report: Report) -> str:
+    """The cases of `shapes` in Markdown; goals that were missed are bold. Processor time stands where it has a goal."""
+    lines = [_in_cells(SHAPES_HEADINGS), _in_cells("---" for _ in SHAPES_HEADINGS)]
+    lines += [_in_cells(_shape_cells(finding)) for finding in report.findings if finding.name.startswith("shapes/")]
+    return "\n".join(lines) + "\n"
+
+
+def _in_cells(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _shape_cells(finding: Finding) -> list[str]:
+    cells = [f"`{finding.name}`"]
+    cells += [
+        quantity(finding.values[who].median, finding.unit) if who in finding.values else "" for who in (OURS, PYLANCE)
+    ]
+    cells += [_plain_ratio(finding, PYLANCE), _goal(finding, PYLANCE)]
+    if LIMIT in finding.goals:
+        limit = quantity(finding.against[LIMIT].median * finding.values[OURS].median, finding.unit)
+        cells[-1] = _bold_if_missed(finding, LIMIT, f"at most {limit}")
+    if PROCESSOR not in finding.against:
+        return [*cells, "", "", "", ""]
+    cells += [quantity(finding.cpu_s[who], "s") for who in (OURS, PYLANCE)]
+    return [*cells, _plain_ratio(finding, PROCESSOR), _goal(finding, PROCESSOR)]
+
+
+def _plain_ratio(finding: Finding, peer: str) -> str:
+    return f"{finding.against[peer].median:.2f}" if peer in finding.against else ""
+
+
+def _goal(finding: Finding, peer: str) -> str:
+    return _bold_if_missed(finding, peer, f"{finding.goals[peer]:g}") if peer in finding.goals else ""
+
+
+def _bold_if_missed(finding: Finding, peer: str, text: str) -> str:
+    return f"**{text}**" if finding.reached(peer) is False else text
 
 
 def fill_in(document: str, name: str, content: str) -> str:

@@ -1,14 +1,16 @@
 """Compare `lance_io` with pylance and Parquet on local disk, in one run.
 
     make bench                                           everything; writes benchmarks/results/latest.json and .png,
-                                                         and the table of Spark into docs/benchmarks.md
+                                                         and the tables of Spark and of shapes into docs/benchmarks.md
+    make bench ARGS="shapes"                             wide tables and many files; writes their table, and
+                                                         benchmarks/results/shapes.json
     python -m benchmarks.run --only take/five --only '*/many'  some cases: whole names or their beginnings, * for any
     python -m benchmarks.run --scale 0.01 --repeat 3     small tables, few rounds
     python -m benchmarks.run --list                      names of the cases
     python -m benchmarks.run --profile scan/five/text    where our time goes, instead of measuring
     python -m benchmarks.run --s3 URL --latency 0.03     requests, bytes and times against a bucket
 
-A run that does not answer everything at full scale is printed, and written only where `--output` says.
+Any other run, or one that is not at full scale, is printed, and written only where `--output` says.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from benchmarks.catalogue import chosen_cases
 from benchmarks.measure import alternate
 from benchmarks.picture import draw
 from benchmarks.profiling import profile_text
-from benchmarks.report import Finding, Report, as_table, fill_in, quantity, rate, ratio, spark_table, sums
+from benchmarks.report import Finding, Report, as_table, fill_in, quantity, rate, ratio, shapes_table, spark_table, sums
 from benchmarks.tables import Tables, default_cache
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).resolve().parent / "results"
 DOCUMENT = RESULTS.parents[1] / "docs" / "benchmarks.md"
 ROUNDS = 15
+STORED_GROUP = "shapes"  # asked for by itself at full scale it is stored, too
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -123,10 +126,23 @@ def run(argv: Sequence[str] | None = None, console: Console | None = None) -> Re
         report.save(folder / "latest.json")
         draw(report, folder / "latest.png")
         console.print(f"[dim]written: {folder / 'latest.json'}, {folder / 'latest.png'}[/]")
-    if complete and not options.output:
-        DOCUMENT.write_text(fill_in(DOCUMENT.read_text(), "spark", spark_table(report)))
-        console.print(f"[dim]the table of Spark is in {DOCUMENT}[/]")
+    if options.output:
+        return report
+    stored = STORED_GROUP if options.scale == 1 and options.only == [STORED_GROUP] else None
+    if stored:
+        report.save(RESULTS / f"{stored}.json")
+        console.print(f"[dim]written: {RESULTS / f'{stored}.json'}[/]")
+    if complete:
+        fill_document("spark", spark_table(report), console)
+    if complete or stored:
+        fill_document("shapes", shapes_table(report), console)
     return report
+
+
+def fill_document(name: str, table: str, console: Console) -> None:
+    """Put a table into the document of the benchmark."""
+    DOCUMENT.write_text(fill_in(DOCUMENT.read_text(), name, table))
+    console.print(f"[dim]the table of {name} is in {DOCUMENT}[/]")
 
 
 if __name__ == "__main__":

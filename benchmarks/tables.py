@@ -23,7 +23,8 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,6 +104,20 @@ class BenchTable:
     parquet_folder: str
 
 
+@contextmanager
+def written_whole(folder: Path) -> Iterator[Path]:
+    """Write below another name and rename at the end: an interrupted run leaves nothing that looks complete."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    half_done = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    try:
+        yield half_done
+        half_done.chmod(0o755)
+        half_done.rename(folder)
+    except BaseException:
+        shutil.rmtree(half_done, ignore_errors=True)
+        raise
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a table is made.
@@ -140,10 +155,7 @@ class Recipe:
         )
 
     def _write(self, folder: Path, fragment_rows: int) -> None:
-        """Write below another name and rename at the end: an interrupted run leaves nothing that looks complete."""
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        half_done = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
-        try:
+        with written_whole(folder) as half_done:
             (half_done / "parquet").mkdir()
             rng = np.random.default_rng(seed=7)
             for number in range(self.num_fragments):
@@ -159,11 +171,6 @@ class Recipe:
                 )
                 if self.old_version is None:
                     pq.write_table(rows, half_done / "parquet" / f"{number:04d}.parquet", compression="snappy")
-            half_done.chmod(0o755)
-            half_done.rename(folder)
-        except BaseException:
-            shutil.rmtree(half_done, ignore_errors=True)
-            raise
 
 
 RECIPES = {

@@ -86,6 +86,22 @@ def test_a_bare_read_is_another_way_to_a_goal() -> None:
     assert [reached(1.5, 0.1), reached(1.0, 0.8), reached(1.0, 0.7)] == [[True, None], [True, None], [False, None]]
 
 
+def test_processor_time_and_limits_are_goals_of_their_own() -> None:
+    def found(case: cases.Case, **turns: tuple[float, float]) -> Finding:
+        return Finding.of(case, {who: measure.Samples([wall_s], [cpu_s]) for who, (wall_s, cpu_s) in turns.items()})
+
+    cold = cases.Case("any", dict, goal=1.0, cpu_goal=2.0)
+    finding = found(cold, lance_io=(2.0, 1.0), pylance=(4.0, 1.5))
+    assert {peer: spread.median for peer, spread in finding.against.items()} == {"pylance": 2.0, "processor time": 1.5}
+    assert [finding.reached("pylance"), finding.reached("processor time")] == [True, False]
+
+    limited = cases.Case("any", dict, limit_s=0.005)
+    assert [found(limited, lance_io=(wall_s, 1.0)).reached("limit") for wall_s in (0.004, 0.006)] == [True, False]
+    assert found(limited, lance_io=(0.004, 1.0)).against["limit"].median == 1.25
+    for case in (cold, limited):
+        assert found(cases.without_goals(case), lance_io=(1.0, 1.0), pylance=(1.0, 1.0)).goals == {}
+
+
 def test_tables_are_written_once_and_hold_what_they_promise(cache: Path) -> None:
     recipe = tables.RECIPES["five"]
     table = recipe.ready(cache, 0.0004)
