@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lance_io
-from lance_io.dataset.merge import match_rows, merge_plan, patched_columns, source_rows
-from lance_io.dataset.merge.row_keys import has_key, key_table, row_keys, rows_in
-from lance_io.dataset.merge.spilled_batches import Buckets, SpilledBatches
+from lance_io.dataset.join import source_rows
+from lance_io.dataset.join.row_keys import has_key, key_table, row_keys, rows_in
+from lance_io.dataset.join.spilled_batches import Buckets, SpilledBatches
+from lance_io.dataset.merge import match_rows, merge_plan, patched_columns
 from lance_io.errors import OperationError
 from lance_io.optimize import Compaction
 
