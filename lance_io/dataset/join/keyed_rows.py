@@ -47,6 +47,11 @@ class KeyedRows:
             return parts[0]
         return cls(np.concatenate([part.keys for part in parts]), pa.concat_batches([part.columns for part in parts]))
 
+    def kept(self) -> KeyedRows:
+        """The same, of which nothing lies in the memory of the batch that they come from, so that it can be freed."""
+        every = numbers(np.arange(self.columns.num_rows))
+        return KeyedRows(self.keys.copy(), self.columns.take(every))
+
     def packed(self) -> pa.RecordBatch:
         """As one batch, whose first column is the key."""
         width = 8 * (1 if self.keys.ndim == 1 else 2)

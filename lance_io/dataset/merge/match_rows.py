@@ -315,7 +315,8 @@ class _Join:
             piece = yield from load
             if self._filters:
                 self._filtered.append(self._fit.column(piece, self._on[0]))
-            found.append((yield self._compute(partial(self._keyed_source, start, piece), piece)))
+            keyed = yield self._compute(partial(self._keyed_source, start, piece), piece)
+            found.append(keyed.kept() if self._source.is_spilled else keyed)
         return found or [self._keyed_source(0, self._empty_piece())]
 
     def _empty_piece(self) -> pa.RecordBatch:
