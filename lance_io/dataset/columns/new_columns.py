@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lance_io.dataset.changes.change_plans import change
-from lance_io.dataset.columns.rewrite_columns import column_files, write_columns, write_fragment_columns
+from lance_io.dataset.columns.rewrite_columns import RowProgress, column_files, write_columns, write_fragment_columns
 from lance_io.dataset.columns.schema_edits import add_fields
 from lance_io.dataset.scan.execute import projected_batches
 from lance_io.dataset.scan.scan_options import scan_options
@@ -35,7 +35,9 @@ from lance_io.table.transaction.operations import Merge
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
+    from lance_io.dataset.changes.memory_limit import ScanBounds
     from lance_io.dataset.columns.rewrite_columns import Finished, Made
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.input_data import AsyncRows, Rows
     from lance_io.format.schema import Schema
@@ -62,9 +64,10 @@ class NewColumns:
     finished: Callable[[Schema], Plan[Finished]] | None = None
 
 
-def add_new_columns(state: DatasetState, new: NewColumns) -> Plan[DatasetState]:
+def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | None = None) -> Plan[DatasetState]:
     """Write the columns of all fragments, and commit.
 
+    progress  is told how many rows are written
     Raises `OperationError` for a column that is there already, and for values that cannot be written.
     """
     check_may_have_values(state)
@@ -73,7 +76,7 @@ def add_new_columns(state: DatasetState, new: NewColumns) -> Plan[DatasetState]:
 
     def write(finished: Finished | None) -> Plan[DatasetState]:
         try:
-            changed = yield from write_columns(state, files, new.values_of, new.then, finished)
+            changed = yield from write_columns(state, files, new.values_of, new.then, finished, progress)
             if new.finish is not None:
                 yield from new.finish()
         except (EvaluationError, SchemaError) as error:
@@ -94,19 +97,23 @@ def add_new_columns(state: DatasetState, new: NewColumns) -> Plan[DatasetState]:
     return after
 
 
-def fragment_with_columns(state: DatasetState, place: int, new: NewColumns) -> Plan[tuple[Fragment, Schema]]:
+def fragment_with_columns(
+    state: DatasetState, place: int, new: NewColumns, progress: Progress | None = None
+) -> Plan[tuple[Fragment, Schema]]:
     """Write the columns of one fragment; nothing is committed. Gives the fragment and the table's schema with them.
 
-    place  of the fragment in the manifest
+    place     of the fragment in the manifest
+    progress  is told how many rows are written
     Raises as `add_new_columns`.
     """
     check_may_have_values(state)
     schema, added = with_fields(state, new.fields)
     files = column_files(state, schema.prune(added))
+    told = RowProgress(progress, int(state.physical_rows[place]))
 
     def write() -> Plan[tuple[Fragment, Schema]]:
         try:
-            changed = yield from write_fragment_columns(state, place, files, new.values_of, new.then)
+            changed = yield from write_fragment_columns(state, place, files, new.values_of, new.then, told)
             if new.finish is not None:
                 yield from new.finish()
         except (EvaluationError, SchemaError) as error:
@@ -135,11 +142,10 @@ def with_fields(state: DatasetState, given: pa.Schema) -> tuple[Schema, frozense
     return schema, added
 
 
-def columns_by_sql(state: DatasetState, columns: Mapping[str, str], batch_size: int | None) -> Plan[NewColumns]:
+def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: ScanBounds) -> Plan[NewColumns]:
     """Columns that SQL expressions give.
 
-    columns     expressions by the name of the new column; they do not see each other
-    batch_size  rows of a batch
+    columns  expressions by the name of the new column; they do not see each other
     Raises `BindError` for an expression that does not fit, `TypeError` for what is no text.
     """
     yield Import(COMPILER)
@@ -149,19 +155,23 @@ def columns_by_sql(state: DatasetState, columns: Mapping[str, str], batch_size: 
             if path[0] in SYSTEM_COLUMNS:
                 raise BindError(f"No field named {path[0]}. Valid fields are {', '.join(state.schema.names)}.")
     found = project(state.schema, dict(columns), with_row_address=True)
+    read = dict.fromkeys(path[0] for output in outputs for path in output.sources)
+    types = [*found.arrow_schema.types, *(state.arrow_schema.field(name).type for name in read)]
+    options = bounds.options(state, types)
 
     def values_of(fragment_id: int) -> Stream:
-        return projected_batches(state, scan_options(fragments=(fragment_id,), batch_size=batch_size), found)
+        return projected_batches(state, scan_options(fragments=(fragment_id,), **options), found)
 
     return NewColumns(pa.schema([output.field.remove_metadata() for output in outputs]), values_of)
 
 
-def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, batch_size: int | None) -> NewColumns:
+def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, bounds: ScanBounds) -> NewColumns:
     """Columns whose values a caller gives: a row for each row of the table, in the order of a scan."""
     given = _Given(rows)
+    options = bounds.options(state, rows.schema.types)
 
     def values_of(fragment_id: int) -> Stream:
-        found = yield open_addresses(state, fragment_id, batch_size)
+        found = yield open_columns(state, fragment_id, [], options)
         while (addresses := (yield Next(found))) is not None:
             values = yield from given.take(addresses.num_rows)
             yield Items([values.append_column(ROW_ADDRESS, addresses.column(ROW_ADDRESS))])
@@ -169,18 +179,16 @@ def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, batch_size: i
     return NewColumns(rows.schema, values_of, finish=given.finish)
 
 
-def open_addresses(state: DatasetState, fragment_id: int, batch_size: int | None) -> Open:
-    """The addresses of a fragment's rows, batch by batch."""
-    return open_columns(state, fragment_id, [], batch_size)
+def open_columns(state: DatasetState, fragment_id: int, columns: Sequence[Any], options: Mapping[str, Any]) -> Open:
+    """Columns of a fragment, and `_rowaddr` behind them unless it is one of them, batch by batch.
 
-
-def open_columns(state: DatasetState, fragment_id: int, columns: Sequence[Any], batch_size: int | None) -> Open:
-    """Columns of a fragment, and `_rowaddr` behind them unless it is one of them, batch by batch."""
+    options  of the scan, as `ScanBounds.options` gives them
+    """
     names = [*columns] if ROW_ADDRESS in columns else [*columns, ROW_ADDRESS]
-    options = scan_options(fragments=(fragment_id,), batch_size=batch_size)
+    scan = scan_options(fragments=(fragment_id,), **options)
 
     def batches() -> Stream:
-        return projected_batches(state, options, project_taken(state.schema, names))
+        return projected_batches(state, scan, project_taken(state.schema, names))
 
     return Open(lambda: iterate_sync(batches()), lambda: iterate_async(batches()))
 
