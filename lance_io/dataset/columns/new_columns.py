@@ -12,7 +12,7 @@ written as one more data file for each fragment (`rewrite_columns.py`) and commi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
     from lance_io.table.manifest.fragment import Fragment
+
+_JOINED_SHARE: Final = 32  # of the limit: rows of the caller's that are joined to a batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,14 +169,17 @@ def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: Scan
 
 def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, bounds: ScanBounds) -> NewColumns:
     """Columns whose values a caller gives: a row for each row of the table, in the order of a scan."""
-    given = _Given(rows)
+    given = _Given(rows, bounds.limit_bytes // _JOINED_SHARE)
     options = bounds.options(state, rows.schema.types)
 
     def values_of(fragment_id: int) -> Stream:
         found = yield open_columns(state, fragment_id, [], options)
-        while (addresses := (yield Next(found))) is not None:
-            values = yield from given.take(addresses.num_rows)
-            yield Items([values.append_column(ROW_ADDRESS, addresses.column(ROW_ADDRESS))])
+        while (batch := (yield Next(found))) is not None:
+            addresses = batch.column(ROW_ADDRESS)
+            while len(addresses):
+                values = yield from given.take(len(addresses))
+                yield Items([values.append_column(ROW_ADDRESS, addresses.slice(0, values.num_rows))])
+                addresses = addresses.slice(values.num_rows)
 
     return NewColumns(rows.schema, values_of, finish=given.finish)
 
@@ -194,23 +199,27 @@ def open_columns(state: DatasetState, fragment_id: int, columns: Sequence[Any], 
 
 
 class _Given:
-    """The rows of a caller, cut anew."""
+    """The rows of a caller, cut anew.
 
-    def __init__(self, rows: Rows | AsyncRows) -> None:
+    bytes_max  up to which batches of the caller's are joined
+    """
+
+    def __init__(self, rows: Rows | AsyncRows, bytes_max: int) -> None:
         self._rows = rows
+        self._bytes_max = bytes_max
         self._rest = pa.RecordBatch.from_pylist([], schema=rows.schema)
 
     def take(self, num_rows: int) -> Generator[Any, Any, pa.RecordBatch]:
-        """The next rows. Raises `OperationError` if there are not so many."""
-        parts = []
-        missing = num_rows
-        while True:
+        """The next rows, some or so many. Raises `OperationError` if there are none."""
+        parts: list[pa.RecordBatch] = []
+        missing, num_bytes = num_rows, 0
+        while missing and num_bytes < self._bytes_max:
             part = self._rest.slice(0, missing)
             self._rest = self._rest.slice(part.num_rows)
-            parts.append(part)
-            missing -= part.num_rows
-            if not missing:
-                return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+            if part.num_rows:
+                parts.append(part)
+                missing, num_bytes = missing - part.num_rows, num_bytes + part.nbytes
+                continue
             batch = yield NextBatch(self._rows)
             if batch is None:
                 raise OperationError(
@@ -218,6 +227,7 @@ class _Given:
                     "is not deleted"
                 )
             self._rest = batch
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def finish(self) -> Plan[None]:
         """Raise `OperationError` if there are more rows."""

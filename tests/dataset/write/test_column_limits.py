@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import lance_io
 from lance_io import AsyncDataset
+from lance_io.dataset.write.data_files import NewFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,3 +177,23 @@ def test_a_function_gets_as_many_rows_as_the_limit_allows(tmp_path: Path) -> Non
     assert max(sizes(memory_limit=1 << 30)) == 4096
     assert sizes(memory_limit=16 << 20, batch_size=1024) == {1024}, "who says a size gets it"
     assert sizes(memory_limit=16 << 20, read_columns=["i"]) == {4096}, "of what it reads, not of all columns"
+
+
+def test_rows_of_any_size_are_not_joined_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand values of a tenth of a MiB, of which each batch has one; the rows of the table are small."""
+    uri = str(tmp_path / "w")
+    lance_io.write_dataset(pa.table({"i": np.arange(1000)}), uri, max_rows_per_file=600)
+    written: list[int] = []
+    add = NewFiles.add
+
+    def look(self: NewFiles, batch: pa.RecordBatch) -> Any:
+        written.append(batch.nbytes)
+        return add(self, batch)
+
+    monkeypatch.setattr(NewFiles, "add", look)
+    values = [f"{number:>100000}" for number in range(1000)]
+    schema = pa.schema([("text", pa.string())])
+    batches = (pa.record_batch({"text": [value]}) for value in values)
+    lance_io.dataset(uri).add_columns(batches, reader_schema=schema, memory_limit=16 << 20)
+    assert 1 << 19 < max(written) < 1 << 20
+    assert lance.dataset(uri).to_table(columns=["text"])["text"].to_pylist() == values
