@@ -12,6 +12,7 @@ from lance_io.cli.option_texts import assignments
 from lance_io.cli.output import progress, show
 from lance_io.cli.uri_target import open_table
 from lance_io.dataset.changes.change_methods import CONFLICT_RETRIES, RETRY_TIMEOUT
+from lance_io.dataset.changes.memory_limit import ScanBounds, limit_of
 from lance_io.dataset.changes.update_rows import update_rows
 from lance_io.dataset.columns import evolve_schema
 from lance_io.dataset.run_plan import run
@@ -64,7 +65,7 @@ def add_column(
     added: Any = pa.field(name, _arrow_type(type)) if type is not None else {name: expression}
     state = open_table(uri, options=storage_option)
     with progress("adding a column"):
-        after = run(state, evolve_schema.add_columns(state, added, None, None))
+        after = run(state, evolve_schema.add_columns(state, added, None, ScanBounds(None, limit_of(state, None))))
     column = after.arrow_schema.field(name)
     report = {"version": after.manifest.version, "column": name, "type": str(column.type), "nullable": column.nullable}
     show(report, as_json, lambda one: f"version {one['version']}: column {one['column']} of type {one['type']}")

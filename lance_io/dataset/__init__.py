@@ -12,7 +12,7 @@ On top the public objects, each with its two faces, the synchronous class and th
     distributed/                   what engines of many processes need; Spark stands on it
 
 and below them, one folder each: `version/` (an open version), `scan/`, `rows/` (takes), `blobs/`,
-`changes/`, `merge/` and `write/`.
+`changes/`, `columns/`, `compaction/`, `join/`, `merge/` and `write/`.
 
 Decisions are pure functions and plans (`plans/plan.py`), and both faces of an object make the same ones: a face adds
 how they are run. None of these modules import each other, nor do they when something is first used: what is below

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.scanner import AsyncScanner, LanceScanner
     from lance_io.dataset.version import describe, validation
     from lance_io.dataset.version.column_lists import Columns, Selection
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
     from lance_io.dataset.version.lance_schema import LanceSchema
     from lance_io.dataset.version.state import DatasetState
@@ -195,6 +196,9 @@ class SyncFragment(_Fragment, SyncFace):
         columns: list[str] | None = None,
         batch_size: int | None = None,
         reader_schema: pa.Schema | None = None,
+        *,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, LanceSchema]:
         """The fragment with new columns, and the table's schema with them, to be committed as a `Merge`.
 
@@ -202,19 +206,29 @@ class SyncFragment(_Fragment, SyncFace):
         columns        what a function gets; all columns by default
         batch_size     rows that are computed at once
         reader_schema  of an iterable of record batches
+        memory_limit, progress  as for `LanceDataset.add_columns`
         """
         return row_changes.merge_fragment_columns(
-            self._state, self._place, value_func, columns, batch_size, reader_schema
+            self._state, self._place, value_func, columns, reader_schema, batch_size, memory_limit, progress
         )
 
     def merge(
-        self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
+        self,
+        data_obj: Any,
+        left_on: str,
+        right_on: str | None = None,
+        schema: pa.Schema | None = None,
+        *,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, LanceSchema]:
         """The fragment with the columns of a table, by a key, and the table's schema with them; for a `Merge`.
 
         Parameters as for `LanceDataset.merge`.
         """
-        return row_changes.merge_fragment(self._state, self._place, data_obj, left_on, right_on, schema)
+        return row_changes.merge_fragment(
+            self._state, self._place, data_obj, left_on, right_on, schema, memory_limit, progress
+        )
 
     def update_columns(
         self,
@@ -224,6 +238,8 @@ class SyncFragment(_Fragment, SyncFace):
         schema: pa.Schema | None = None,
         *,
         with_offsets: bool = False,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, list[int]] | tuple[FragmentMetadata, list[int], bytes]:
         """The fragment with new values of columns that are there, in the rows that have a table's keys.
 
@@ -232,12 +248,15 @@ class SyncFragment(_Fragment, SyncFace):
         left_on       the key's column here, also `_rowid` and `_rowaddr`
         right_on      the key's column there, `left_on` by default
         with_offsets  also give which rows have new values, for `updated_fragment_offsets`
+        memory_limit, progress  as for `LanceDataset.merge`
 
         Gives the fragment, the ids of the columns (`fields_modified`) and the offsets, to be committed as an `Update`
         of `update_mode="rewrite_columns"`. The columns are written anew for all rows, whether or not one has a key.
         Raises `ValueError` for columns that do not fit.
         """
-        found = row_changes.update_columns(self._state, self._place, data_obj, left_on, right_on, schema)
+        found = row_changes.update_columns(
+            self._state, self._place, data_obj, left_on, right_on, schema, memory_limit, progress
+        )
         return found if with_offsets else found[:2]
 
     @staticmethod
@@ -415,19 +434,31 @@ class AsyncFragment(_Fragment, AsyncFace):
         columns: list[str] | None = None,
         batch_size: int | None = None,
         reader_schema: pa.Schema | None = None,
+        *,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, LanceSchema]:
         """The fragment with new columns; see `LanceFragment.merge_columns`."""
         await runtime.load_modules(row_changes.__name__)
         return await row_changes.merge_fragment_columns_async(
-            self._state, self._place, value_func, columns, batch_size, reader_schema
+            self._state, self._place, value_func, columns, reader_schema, batch_size, memory_limit, progress
         )
 
     async def merge(
-        self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
+        self,
+        data_obj: Any,
+        left_on: str,
+        right_on: str | None = None,
+        schema: pa.Schema | None = None,
+        *,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, LanceSchema]:
         """The fragment with the columns of a table, by a key; see `LanceFragment.merge`."""
         await runtime.load_modules(row_changes.__name__)
-        return await row_changes.merge_fragment_async(self._state, self._place, data_obj, left_on, right_on, schema)
+        return await row_changes.merge_fragment_async(
+            self._state, self._place, data_obj, left_on, right_on, schema, memory_limit, progress
+        )
 
     async def update_columns(
         self,
@@ -437,10 +468,14 @@ class AsyncFragment(_Fragment, AsyncFace):
         schema: pa.Schema | None = None,
         *,
         with_offsets: bool = False,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, list[int]] | tuple[FragmentMetadata, list[int], bytes]:
         """The fragment with new values of columns that are there; see `LanceFragment.update_columns`."""
         await runtime.load_modules(row_changes.__name__)
-        found = await row_changes.update_columns_async(self._state, self._place, data_obj, left_on, right_on, schema)
+        found = await row_changes.update_columns_async(
+            self._state, self._place, data_obj, left_on, right_on, schema, memory_limit, progress
+        )
         return found if with_offsets else found[:2]
 
     @staticmethod

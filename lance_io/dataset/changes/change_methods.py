@@ -149,6 +149,9 @@ class DatasetChanges(SyncFace, DatasetProperties):
         read_columns: list[str] | None = None,
         reader_schema: Any = None,
         batch_size: int | None = None,
+        *,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """Add columns, with values or without.
 
@@ -157,38 +160,60 @@ class DatasetChanges(SyncFace, DatasetProperties):
                        table, data frame, reader or iterable of record batches with a row for each row of the table
         read_columns   what a function gets, also `_rowid` and `_rowaddr`; all columns by default
         reader_schema  of an iterable of record batches
-        batch_size     rows that are computed at once; a function's batches never lie in two fragments
+        batch_size     rows that are computed at once, 8,192 or as many as the limit allows unless said; a function's
+                       batches never lie in two fragments
+        memory_limit   bytes that the call may hold beside what a writer fills; that of the table unless said
+        progress       called with how many rows have values, and of how many. Not in pylance
 
         A struct that is there gets the members that it does not have. With values one data file is written for each
         fragment, which holds the new columns only. Raises `OSError` for a column that is there, for a function's error
         and for too few or too many rows, `ValueError` for an expression that does not fit the table, `TypeError` for a
         function that fails on a sample of one row. Nothing has changed then.
         """
-        self._state = row_changes.add_columns(self._state, transforms, read_columns, reader_schema, batch_size)
+        self._state = row_changes.add_columns(
+            self._state, transforms, read_columns, reader_schema, batch_size, memory_limit, progress
+        )
 
-    def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
+    def merge(
+        self,
+        data_obj: Any,
+        left_on: str,
+        right_on: str | None = None,
+        schema: pa.Schema | None = None,
+        *,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         """Add the columns of a table to the rows that have its keys; null for all others: a left join.
 
-        data_obj  a table, data frame, reader or iterable of record batches (with `schema`); it is held in memory
-        left_on   the key's column here, also `_rowid` and `_rowaddr`
-        right_on  the key's column there, `left_on` by default
+        data_obj      a table, data frame, reader or iterable of record batches (with `schema`). What is not in memory
+                      is read once
+        left_on       the key's column here, also `_rowid` and `_rowaddr`
+        right_on      the key's column there, `left_on` by default
+        memory_limit  bytes that the call may hold, those of the table unless said: what does not fit goes to local
+                      disk. Beside it are what a writer fills, and `data_obj` itself where that is in memory
+        progress      called with how many rows have values, and of how many. Not in pylance
 
         Of several rows with one key the last one counts, and a null key is equal to a null key. Raises `OSError` for a
         column that is on both sides, for keys of different types, and for a row without a match where a new column has
         no nulls.
         """
-        self._state = row_changes.merge(self._state, data_obj, left_on, right_on, schema)
+        self._state = row_changes.merge(self._state, data_obj, left_on, right_on, schema, memory_limit, progress)
 
-    def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
+    def alter_columns(
+        self, *alterations: Mapping[str, Any], memory_limit: int | None = None, progress: Progress | None = None
+    ) -> None:
         """Rename columns, allow or forbid nulls, cast them: `alter_columns({"path": "a.b", "name": "c"})`.
 
-        alterations  dicts of `path` and at least one of `name`, `nullable` and `data_type` (of pyarrow)
+        alterations   dicts of `path` and at least one of `name`, `nullable` and `data_type` (of pyarrow)
+        memory_limit  bytes that a cast may hold beside what a writer fills; that of the table unless said
+        progress      called with how many rows are cast, and of how many. Not in pylance
 
         All paths are as they were before the call. A cast writes the column anew, one file for each fragment; all else
         is a change of the schema. Raises `OSError` for a column that is not there, that has nulls and may no longer,
         that has an index, and for a type that it cannot be cast to.
         """
-        self._change(evolution.alter_columns(self._state, alterations))
+        self._change(evolution.alter_columns(self._state, alterations, memory_limit, progress))
 
     def drop_columns(self, columns: list[str]) -> None:
         """Take columns, or members of structs, out of the schema; `optimize.compact_files` and a cleanup free
@@ -407,23 +432,37 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         read_columns: list[str] | None = None,
         reader_schema: Any = None,
         batch_size: int | None = None,
+        *,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """Add columns; see `LanceDataset.add_columns`. Record batches may come from an asynchronous iterable too."""
         await runtime.load_modules(row_changes.__name__)
         self._state = await row_changes.add_columns_async(
-            self._state, transforms, read_columns, reader_schema, batch_size
+            self._state, transforms, read_columns, reader_schema, batch_size, memory_limit, progress
         )
 
     async def merge(
-        self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
+        self,
+        data_obj: Any,
+        left_on: str,
+        right_on: str | None = None,
+        schema: pa.Schema | None = None,
+        *,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """Add the columns of a table by a key; see `LanceDataset.merge`."""
         await runtime.load_modules(row_changes.__name__)
-        self._state = await row_changes.merge_async(self._state, data_obj, left_on, right_on, schema)
+        self._state = await row_changes.merge_async(
+            self._state, data_obj, left_on, right_on, schema, memory_limit, progress
+        )
 
-    async def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
+    async def alter_columns(
+        self, *alterations: Mapping[str, Any], memory_limit: int | None = None, progress: Progress | None = None
+    ) -> None:
         """Rename columns, allow or forbid nulls, cast them; see `LanceDataset.alter_columns`."""
-        await self._change(evolution.alter_columns(self._state, alterations))
+        await self._change(evolution.alter_columns(self._state, alterations, memory_limit, progress))
 
     async def drop_columns(self, columns: list[str]) -> None:
         """Take columns out of the schema; see `LanceDataset.drop_columns`."""

@@ -7,7 +7,11 @@ interpreter, the pages that a writer fills and whatever its caller holds. What d
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.types as pt
 
 from lance_io.dataset.scan.scan_plan import width_bytes
 from lance_io.errors import UsageError
@@ -15,8 +19,6 @@ from lance_io.limits import BATCH_ROWS, IO_BUFFER_BYTES, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import pyarrow as pa
 
     from lance_io.dataset.version.state import DatasetState
 
@@ -57,3 +59,38 @@ def row_bytes(state: DatasetState, types: Iterable[pa.DataType]) -> float:
     num_rows = max(1, int(state.physical_rows.sum()))
     stored = sum(file.size_bytes or 0 for fragment in state.manifest.fragments for file in fragment.files)
     return max(1.0, sum(map(width_bytes, types)), 2 * stored / num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanBounds:
+    """How much a change reads of columns at once.
+
+    batch_size   rows of a batch, as the caller says; None for as many as the limit allows
+    limit_bytes  of the whole change
+    """
+
+    batch_size: int | None
+    limit_bytes: int
+
+    def options(self, state: DatasetState, types: Iterable[pa.DataType]) -> dict[str, Any]:
+        """Options of a scan for batches of columns of these types, whether they are read or made of what is read."""
+        known = list(types)
+        if self.batch_size is not None:
+            num_rows = self.batch_size
+        elif all(map(_has_width, known)):  # whatever else the files have beside these columns
+            width = max(1.0, sum(map(width_bytes, known)))
+            num_rows = max(1, min(BATCH_ROWS, int(self.limit_bytes / 32 / width)))
+        else:
+            num_rows = batch_rows(state, known, self.limit_bytes)
+        return {"batch_size": num_rows, **scan_bounds(self.limit_bytes)}
+
+
+def _has_width(dtype: pa.DataType) -> bool:
+    """Whether all values of a type take the same room."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _has_width(dtype.storage_type)
+    if pt.is_struct(dtype):
+        return all(_has_width(dtype.field(place).type) for place in range(dtype.num_fields))
+    if pt.is_fixed_size_list(dtype):
+        return _has_width(dtype.value_type)
+    return bool(pt.is_primitive(dtype) or pt.is_decimal(dtype) or pt.is_fixed_size_binary(dtype) or pt.is_null(dtype))

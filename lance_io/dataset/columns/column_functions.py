@@ -18,8 +18,9 @@ from lance_io.plans.cpu_requests import Call
 from lance_io.plans.streams import Each, Items, Next
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from lance_io.dataset.changes.memory_limit import ScanBounds
     from lance_io.dataset.columns.column_checkpoint import ColumnCheckpoint
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Schema
@@ -31,17 +32,17 @@ def columns_by_function(
     state: DatasetState,
     function: Callable[[pa.RecordBatch], Any],
     read_columns: Sequence[str] | None,
-    batch_size: int | None,
+    bounds: ScanBounds,
 ) -> Plan[NewColumns]:
     """What a function, or a `BatchUDF`, gives for the rows of each fragment.
 
     read_columns  what it is given, also `_rowid` and `_rowaddr`; None for all columns
-    batch_size    rows that it is given at most
+    bounds        how many rows it is given at most
     Raises `BindError` for a column that is not there, `TypeError` for a function that fails on a sample,
     `OperationError` for a sample that is no record batch.
     """
-    if batch_size is not None and batch_size < 1:
-        raise UsageError(f"batch_size must be greater than zero, got {batch_size}")
+    if bounds.batch_size is not None and bounds.batch_size < 1:
+        raise UsageError(f"batch_size must be greater than zero, got {bounds.batch_size}")
     columns = state.schema.names if read_columns is None else list(read_columns)
     given = function if isinstance(function, BatchUDF) else BatchUDF(function)
     if given.output_schema is None:
@@ -57,7 +58,9 @@ def columns_by_function(
                 f"{error.__cause__}"
             ) from error.__cause__
         given = BatchUDF(given.func, found.schema, given.checkpoint_file)
-    return _Function(state, given, columns, batch_size).new_columns()
+    assert given.output_schema is not None
+    types = [*project_taken(state.schema, columns).arrow_schema.types, *given.output_schema.types]
+    return _Function(state, given, columns, bounds.options(state, types)).new_columns()
 
 
 def _sample(state: DatasetState, columns: Sequence[str]) -> Plan[pa.RecordBatch]:
@@ -70,11 +73,11 @@ def _sample(state: DatasetState, columns: Sequence[str]) -> Plan[pa.RecordBatch]
 
 
 class _Function:
-    def __init__(self, state: DatasetState, function: BatchUDF, columns: list[str], batch_size: int | None) -> None:
+    def __init__(self, state: DatasetState, function: BatchUDF, columns: list[str], options: Mapping[str, Any]) -> None:
         self._state = state
         self._function = function
         self._columns = columns
-        self._batch_size = batch_size
+        self._options = options
         self._checkpoint: ColumnCheckpoint | None = None
 
     def new_columns(self) -> NewColumns:
@@ -93,7 +96,7 @@ class _Function:
         return ColumnCheckpoint(self._function.checkpoint_file, self._state, schema, self._columns)
 
     def _values_of(self, fragment_id: int) -> Stream:
-        found = yield open_columns(self._state, fragment_id, self._columns, self._batch_size)
+        found = yield open_columns(self._state, fragment_id, self._columns, self._options)
         while (batch := (yield Next(found))) is not None:
             if batch.num_rows:
                 addresses = batch.column(ROW_ADDRESS)

@@ -6,12 +6,15 @@ giving new columns are plans without rows.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lance_io.dataset.changes.memory_limit import ScanBounds, limit_of
 from lance_io.dataset.columns.batch_udf import BatchUDF
 from lance_io.dataset.columns.evolve_schema import add_columns as plan_columns
 from lance_io.dataset.columns.evolve_schema import gives_rows, make_columns
 from lance_io.dataset.columns.join_columns import columns_by_join, update_fragment_columns
+from lance_io.dataset.columns.left_join import JoinKeys, LeftJoin
 from lance_io.dataset.columns.new_columns import (
     add_new_columns,
     check_may_have_values,
@@ -31,10 +34,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.input_data import AsyncRows, Rows
+    from lance_io.format.schema import Schema
     from lance_io.plans.plan import Plan
+    from lance_io.table.manifest.fragment import Fragment
 
     Changed = tuple[FragmentMetadata, LanceSchema]
 
@@ -69,44 +75,80 @@ async def _run_async(
 
 
 def add_columns(
-    state: DatasetState, transforms: Any, read_columns: list[str] | None, schema: Any, batch_size: int | None
+    state: DatasetState,
+    transforms: Any,
+    read_columns: list[str] | None,
+    schema: Any,
+    batch_size: int | None,
+    memory_limit: int | None,
+    progress: Progress | None,
 ) -> DatasetState:
     """Add columns; see `LanceDataset.add_columns`."""
+    bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
     if gives_rows(transforms):
-        return _run(state, transforms, schema, _add_columns_from_rows, batch_size)
-    return run(state, plan_columns(state, transforms, read_columns, batch_size))
+        return _run(state, transforms, schema, _add_columns_from_rows, bounds, progress)
+    return run(state, plan_columns(state, transforms, read_columns, bounds, progress))
 
 
 async def add_columns_async(
-    state: DatasetState, transforms: Any, read_columns: list[str] | None, schema: Any, batch_size: int | None
+    state: DatasetState,
+    transforms: Any,
+    read_columns: list[str] | None,
+    schema: Any,
+    batch_size: int | None,
+    memory_limit: int | None,
+    progress: Progress | None,
 ) -> DatasetState:
     """`add_columns` on any loop."""
+    bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
     if gives_rows(transforms):
-        return await _run_async(state, transforms, schema, _add_columns_from_rows, batch_size)
-    plan = plan_columns(state, transforms, read_columns, batch_size)
+        return await _run_async(state, transforms, schema, _add_columns_from_rows, bounds, progress)
+    plan = plan_columns(state, transforms, read_columns, bounds, progress)
     return await run_change(plan, answers_sync=state.answers_sync)
 
 
-def _add_columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, batch_size: int | None) -> Plan[DatasetState]:
+def _add_columns_from_rows(
+    state: DatasetState, rows: Rows | AsyncRows, bounds: ScanBounds, progress: Progress | None
+) -> Plan[DatasetState]:
     check_may_have_values(state)
-    return (yield from add_new_columns(state, columns_from_rows(state, rows, batch_size)))
+    return (yield from add_new_columns(state, columns_from_rows(state, rows, bounds), progress))
 
 
-def merge(state: DatasetState, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None) -> DatasetState:
+def merge(
+    state: DatasetState,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
+) -> DatasetState:
     """Add columns of a table by a key; see `LanceDataset.merge`."""
-    return _run(state, data, schema, _merge, left_on, right_on or left_on)
+    keys = JoinKeys(left_on, right_on or left_on)
+    return _run(state, data, schema, _merge, keys, limit_of(state, memory_limit), progress)
 
 
 async def merge_async(
-    state: DatasetState, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None
+    state: DatasetState,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
 ) -> DatasetState:
     """`merge` on any loop."""
-    return await _run_async(state, data, schema, _merge, left_on, right_on or left_on)
+    keys = JoinKeys(left_on, right_on or left_on)
+    return await _run_async(state, data, schema, _merge, keys, limit_of(state, memory_limit), progress)
 
 
-def _merge(state: DatasetState, rows: Rows | AsyncRows, left_on: str, right_on: str) -> Plan[DatasetState]:
+def _merge(
+    state: DatasetState, rows: Rows | AsyncRows, keys: JoinKeys, limit_bytes: int, progress: Progress | None
+) -> Plan[DatasetState]:
     check_may_have_values(state)
-    return (yield from add_new_columns(state, (yield from columns_by_join(state, rows, left_on, right_on))))
+    with closing(LeftJoin(state, state.all_places, rows, keys, limit_bytes)) as join:
+        new = yield from columns_by_join(state, join)
+        return (yield from add_new_columns(state, new, progress))
 
 
 # -- fragments ---------------------------------------------------------------------------------------------------------
@@ -127,13 +169,16 @@ def merge_fragment_columns(
     place: int,
     transforms: Any,
     read_columns: list[str] | None,
-    batch_size: int | None,
     schema: pa.Schema | None,
+    batch_size: int | None,
+    memory_limit: int | None,
+    progress: Progress | None,
 ) -> Changed:
     """Write new columns of one fragment; see `LanceFragment.merge_columns`."""
+    bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
     if gives_rows(transforms):
-        return _run(state, transforms, schema, _columns_from_rows, place, batch_size)
-    return run(state, _merge_columns(state, place, transforms, read_columns, batch_size))
+        return _run(state, transforms, schema, _columns_from_rows, place, bounds, progress)
+    return run(state, _merge_columns(state, place, transforms, read_columns, bounds, progress))
 
 
 async def merge_fragment_columns_async(
@@ -141,27 +186,35 @@ async def merge_fragment_columns_async(
     place: int,
     transforms: Any,
     read_columns: list[str] | None,
-    batch_size: int | None,
     schema: pa.Schema | None,
+    batch_size: int | None,
+    memory_limit: int | None,
+    progress: Progress | None,
 ) -> Changed:
     """`merge_fragment_columns` on any loop."""
+    bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
     if gives_rows(transforms):
-        return await _run_async(state, transforms, schema, _columns_from_rows, place, batch_size)
-    plan = _merge_columns(state, place, transforms, read_columns, batch_size)
+        return await _run_async(state, transforms, schema, _columns_from_rows, place, bounds, progress)
+    plan = _merge_columns(state, place, transforms, read_columns, bounds, progress)
     return await run_change(plan, answers_sync=state.answers_sync)
 
 
 def _columns_from_rows(
-    state: DatasetState, rows: Rows | AsyncRows, place: int, batch_size: int | None
+    state: DatasetState, rows: Rows | AsyncRows, place: int, bounds: ScanBounds, progress: Progress | None
 ) -> Plan[Changed]:
     check_may_have_values(state)
-    new = columns_from_rows(state, rows, batch_size)
-    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new))
+    new = columns_from_rows(state, rows, bounds)
+    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new, progress))
     return fragment_metadata(fragment), LanceSchema(schema)
 
 
 def _merge_columns(
-    state: DatasetState, place: int, transforms: Any, read_columns: list[str] | None, batch_size: int | None
+    state: DatasetState,
+    place: int,
+    transforms: Any,
+    read_columns: list[str] | None,
+    bounds: ScanBounds,
+    progress: Progress | None,
 ) -> Plan[Changed]:
     if isinstance(transforms, BatchUDF) and transforms.checkpoint_file is not None:
         raise UsageError(
@@ -169,51 +222,101 @@ def _merge_columns(
             "You must apply your own checkpointing for fragment-level operations."
         )
     check_may_have_values(state)
-    new = yield from make_columns(state, transforms, read_columns, batch_size)
-    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new))
+    new = yield from make_columns(state, transforms, read_columns, bounds)
+    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new, progress))
     return fragment_metadata(fragment), LanceSchema(schema)
 
 
 def merge_fragment(
-    state: DatasetState, place: int, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None
+    state: DatasetState,
+    place: int,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
 ) -> Changed:
     """Write columns of a table, by a key, for one fragment; see `LanceFragment.merge`."""
-    return _run(state, data, schema, _merge_fragment, place, left_on, right_on or left_on)
+    keys = JoinKeys(left_on, right_on or left_on)
+    return _run(state, data, schema, _merge_fragment, place, keys, limit_of(state, memory_limit), progress)
 
 
 async def merge_fragment_async(
-    state: DatasetState, place: int, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None
+    state: DatasetState,
+    place: int,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
 ) -> Changed:
     """`merge_fragment` on any loop."""
-    return await _run_async(state, data, schema, _merge_fragment, place, left_on, right_on or left_on)
+    keys = JoinKeys(left_on, right_on or left_on)
+    return await _run_async(state, data, schema, _merge_fragment, place, keys, limit_of(state, memory_limit), progress)
 
 
 def _merge_fragment(
-    state: DatasetState, rows: Rows | AsyncRows, place: int, left_on: str, right_on: str
+    state: DatasetState,
+    rows: Rows | AsyncRows,
+    place: int,
+    keys: JoinKeys,
+    limit_bytes: int,
+    progress: Progress | None,
 ) -> Plan[Changed]:
+    def merged() -> Plan[tuple[Fragment, Schema]]:
+        with closing(LeftJoin(state, [place], rows, keys, limit_bytes)) as join:
+            new = yield from columns_by_join(state, join)
+            return (yield from fragment_with_columns(state, place, new, progress))
+
     check_may_have_values(state)
-    new = yield from _refuse_values(columns_by_join(state, rows, left_on, right_on))
-    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new))
+    fragment, schema = yield from _refuse_values(merged())
     return fragment_metadata(fragment), LanceSchema(schema)
 
 
 def update_columns(
-    state: DatasetState, place: int, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None
+    state: DatasetState,
+    place: int,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
 ) -> tuple[FragmentMetadata, list[int], bytes]:
     """Write columns of one fragment anew; see `LanceFragment.update_columns`."""
-    return _run(state, data, schema, _update_columns, place, left_on, right_on or left_on)
+    keys = JoinKeys(left_on, right_on or left_on)
+    return _run(state, data, schema, _update_columns, place, keys, limit_of(state, memory_limit), progress)
 
 
 async def update_columns_async(
-    state: DatasetState, place: int, data: Any, left_on: str, right_on: str | None, schema: pa.Schema | None
+    state: DatasetState,
+    place: int,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
 ) -> tuple[FragmentMetadata, list[int], bytes]:
     """`update_columns` on any loop."""
-    return await _run_async(state, data, schema, _update_columns, place, left_on, right_on or left_on)
+    keys = JoinKeys(left_on, right_on or left_on)
+    return await _run_async(state, data, schema, _update_columns, place, keys, limit_of(state, memory_limit), progress)
 
 
 def _update_columns(
-    state: DatasetState, rows: Rows | AsyncRows, place: int, left_on: str, right_on: str
+    state: DatasetState,
+    rows: Rows | AsyncRows,
+    place: int,
+    keys: JoinKeys,
+    limit_bytes: int,
+    progress: Progress | None,
 ) -> Plan[tuple[FragmentMetadata, list[int], bytes]]:
-    plan = update_fragment_columns(state, place, rows, left_on, right_on)
-    fragment, ids, offsets = yield from _refuse_values(plan)
+    def updated() -> Plan[tuple[Fragment, list[int], bytes]]:
+        with closing(LeftJoin(state, [place], rows, keys, limit_bytes)) as join:
+            return (yield from update_fragment_columns(state, place, join, progress))
+
+    check_may_have_values(state)
+    fragment, ids, offsets = yield from _refuse_values(updated())
     return fragment_metadata(fragment), ids, offsets

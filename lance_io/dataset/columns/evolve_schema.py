@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lance_io.dataset.changes.change_plans import change
+from lance_io.dataset.changes.memory_limit import ScanBounds, limit_of
 from lance_io.dataset.columns.cast_columns import can_cast, cast_within
 from lance_io.dataset.columns.column_functions import columns_by_function
 from lance_io.dataset.columns.new_columns import (
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.columns.new_columns import NewColumns
     from lance_io.dataset.columns.schema_edits import Alteration
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Field, Schema
     from lance_io.plans.plan import Plan
@@ -60,12 +62,17 @@ def drop_columns(state: DatasetState, columns: Sequence[str]) -> Plan[DatasetSta
     return (yield from change(state, Project(schema, preserves_nullability=True)))
 
 
-def alter_columns(state: DatasetState, alterations: Iterable[Any]) -> Plan[DatasetState]:
+def alter_columns(
+    state: DatasetState, alterations: Iterable[Any], memory_limit: int | None = None, progress: Progress | None = None
+) -> Plan[DatasetState]:
     """Rename columns, allow or forbid nulls, cast them.
 
+    memory_limit  bytes, None for that of the table
+    progress      is told how many rows are cast
     Raises `OperationError` for a column that is not there or has nulls that would be forbidden, and for a name that
     cannot be; `UsageError` and `TypeError` for what is no alteration.
     """
+    limit_bytes = limit_of(state, memory_limit)
     asked = parse_alterations(state.schema, alterations)
     schema = alter_fields(state.schema, asked)
     stricter = [one for one in asked if one.forbids_nulls]
@@ -75,11 +82,13 @@ def alter_columns(state: DatasetState, alterations: Iterable[Any]) -> Plan[Datas
     if casts:
         if stricter:
             raise OperationError(f'Column "{stricter[0].path}": apply the cast first, then forbid nulls')
-        return (yield from _cast_columns(state, schema, casts))
+        return (yield from _cast_columns(state, schema, casts, limit_bytes, progress))
     return (yield from change(state, Project(schema, preserves_nullability=not stricter)))
 
 
-def _cast_columns(state: DatasetState, renamed: Schema, casts: Sequence[Alteration]) -> Plan[DatasetState]:
+def _cast_columns(
+    state: DatasetState, renamed: Schema, casts: Sequence[Alteration], limit_bytes: int, progress: Progress | None
+) -> Plan[DatasetState]:
     """Write columns as another type, under ids of their own; the old values stay in their files.
 
     renamed  the schema with whatever else is altered
@@ -107,12 +116,15 @@ def _cast_columns(state: DatasetState, renamed: Schema, casts: Sequence[Alterati
         names = [field.name for field in after.fields]
         return pa.RecordBatch.from_arrays([*arrays, batch.column(ROW_ADDRESS)], [*names, ROW_ADDRESS])
 
+    types = [*found.arrow_schema.types, *after.to_arrow().types]
+    options = ScanBounds(None, limit_bytes).options(state, types)
+
     def values_of(fragment_id: int) -> Stream:
-        return projected_batches(state, scan_options(fragments=(fragment_id,)), found)
+        return projected_batches(state, scan_options(fragments=(fragment_id,), **options), found)
 
     def write() -> Plan[DatasetState]:
         try:
-            fragments = yield from write_columns(state, files, values_of, compute_here(cast))
+            fragments = yield from write_columns(state, files, values_of, compute_here(cast), None, progress)
         except (pa.ArrowInvalid, SchemaError) as error:
             raise OperationError(f"a value cannot be cast: {error}", path=state.location.uri) from error
         kept = tuple(without_dead_files(fragment, schema) for fragment in fragments)
@@ -155,10 +167,15 @@ def _quoted(steps: Sequence[Any]) -> str:
 
 
 def add_columns(
-    state: DatasetState, transforms: Any, read_columns: Sequence[str] | None, batch_size: int | None
+    state: DatasetState,
+    transforms: Any,
+    read_columns: Sequence[str] | None,
+    bounds: ScanBounds,
+    progress: Progress | None = None,
 ) -> Plan[DatasetState]:
     """Add columns: `pa.Field`s, a list of them or a schema, without values; SQL expressions and functions, with these.
 
+    progress  is told how many rows have values
     Raises `TypeError` for anything else.
     """
     if isinstance(transforms, pa.Field):
@@ -173,17 +190,18 @@ def add_columns(
         unchanged = Merge(tuple(state.manifest.fragments), state.schema, preserves_nullability=True)
         return (yield from change(state, unchanged))
     check_may_have_values(state)
-    return (yield from add_new_columns(state, (yield from make_columns(state, transforms, read_columns, batch_size))))
+    new = yield from make_columns(state, transforms, read_columns, bounds)
+    return (yield from add_new_columns(state, new, progress))
 
 
 def make_columns(
-    state: DatasetState, transforms: Any, read_columns: Sequence[str] | None, batch_size: int | None
+    state: DatasetState, transforms: Any, read_columns: Sequence[str] | None, bounds: ScanBounds
 ) -> Plan[NewColumns]:
     """What SQL expressions or a function give. Raises `TypeError` for anything else."""
     if isinstance(transforms, dict):
-        return (yield from columns_by_sql(state, transforms, batch_size))
+        return (yield from columns_by_sql(state, transforms, bounds))
     if callable(transforms):
-        return (yield from columns_by_function(state, transforms, read_columns, batch_size))
+        return (yield from columns_by_function(state, transforms, read_columns, bounds))
     raise TypeError(
         "transforms must be a BatchUDF, dict, map function, or ReaderLike value, or fields without values, found "
         f"{type(transforms)}"

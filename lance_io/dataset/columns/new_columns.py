@@ -12,12 +12,12 @@ written as one more data file for each fragment (`rewrite_columns.py`) and commi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lance_io.dataset.changes.change_plans import change
-from lance_io.dataset.columns.rewrite_columns import column_files, write_columns, write_fragment_columns
+from lance_io.dataset.columns.rewrite_columns import RowProgress, column_files, write_columns, write_fragment_columns
 from lance_io.dataset.columns.schema_edits import add_fields
 from lance_io.dataset.scan.execute import projected_batches
 from lance_io.dataset.scan.scan_options import scan_options
@@ -35,13 +35,17 @@ from lance_io.table.transaction.operations import Merge
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
+    from lance_io.dataset.changes.memory_limit import ScanBounds
     from lance_io.dataset.columns.rewrite_columns import Finished, Made
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.input_data import AsyncRows, Rows
     from lance_io.format.schema import Schema
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
     from lance_io.table.manifest.fragment import Fragment
+
+_JOINED_SHARE: Final = 32  # of the limit: rows of the caller's that are joined to a batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,9 +66,10 @@ class NewColumns:
     finished: Callable[[Schema], Plan[Finished]] | None = None
 
 
-def add_new_columns(state: DatasetState, new: NewColumns) -> Plan[DatasetState]:
+def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | None = None) -> Plan[DatasetState]:
     """Write the columns of all fragments, and commit.
 
+    progress  is told how many rows are written
     Raises `OperationError` for a column that is there already, and for values that cannot be written.
     """
     check_may_have_values(state)
@@ -73,7 +78,7 @@ def add_new_columns(state: DatasetState, new: NewColumns) -> Plan[DatasetState]:
 
     def write(finished: Finished | None) -> Plan[DatasetState]:
         try:
-            changed = yield from write_columns(state, files, new.values_of, new.then, finished)
+            changed = yield from write_columns(state, files, new.values_of, new.then, finished, progress)
             if new.finish is not None:
                 yield from new.finish()
         except (EvaluationError, SchemaError) as error:
@@ -94,19 +99,23 @@ def add_new_columns(state: DatasetState, new: NewColumns) -> Plan[DatasetState]:
     return after
 
 
-def fragment_with_columns(state: DatasetState, place: int, new: NewColumns) -> Plan[tuple[Fragment, Schema]]:
+def fragment_with_columns(
+    state: DatasetState, place: int, new: NewColumns, progress: Progress | None = None
+) -> Plan[tuple[Fragment, Schema]]:
     """Write the columns of one fragment; nothing is committed. Gives the fragment and the table's schema with them.
 
-    place  of the fragment in the manifest
+    place     of the fragment in the manifest
+    progress  is told how many rows are written
     Raises as `add_new_columns`.
     """
     check_may_have_values(state)
     schema, added = with_fields(state, new.fields)
     files = column_files(state, schema.prune(added))
+    told = RowProgress(progress, int(state.physical_rows[place]))
 
     def write() -> Plan[tuple[Fragment, Schema]]:
         try:
-            changed = yield from write_fragment_columns(state, place, files, new.values_of, new.then)
+            changed = yield from write_fragment_columns(state, place, files, new.values_of, new.then, told)
             if new.finish is not None:
                 yield from new.finish()
         except (EvaluationError, SchemaError) as error:
@@ -135,11 +144,10 @@ def with_fields(state: DatasetState, given: pa.Schema) -> tuple[Schema, frozense
     return schema, added
 
 
-def columns_by_sql(state: DatasetState, columns: Mapping[str, str], batch_size: int | None) -> Plan[NewColumns]:
+def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: ScanBounds) -> Plan[NewColumns]:
     """Columns that SQL expressions give.
 
-    columns     expressions by the name of the new column; they do not see each other
-    batch_size  rows of a batch
+    columns  expressions by the name of the new column; they do not see each other
     Raises `BindError` for an expression that does not fit, `TypeError` for what is no text.
     """
     yield Import(COMPILER)
@@ -149,60 +157,69 @@ def columns_by_sql(state: DatasetState, columns: Mapping[str, str], batch_size: 
             if path[0] in SYSTEM_COLUMNS:
                 raise BindError(f"No field named {path[0]}. Valid fields are {', '.join(state.schema.names)}.")
     found = project(state.schema, dict(columns), with_row_address=True)
+    read = dict.fromkeys(path[0] for output in outputs for path in output.sources)
+    types = [*found.arrow_schema.types, *(state.arrow_schema.field(name).type for name in read)]
+    options = bounds.options(state, types)
 
     def values_of(fragment_id: int) -> Stream:
-        return projected_batches(state, scan_options(fragments=(fragment_id,), batch_size=batch_size), found)
+        return projected_batches(state, scan_options(fragments=(fragment_id,), **options), found)
 
     return NewColumns(pa.schema([output.field.remove_metadata() for output in outputs]), values_of)
 
 
-def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, batch_size: int | None) -> NewColumns:
+def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, bounds: ScanBounds) -> NewColumns:
     """Columns whose values a caller gives: a row for each row of the table, in the order of a scan."""
-    given = _Given(rows)
+    given = _Given(rows, bounds.limit_bytes // _JOINED_SHARE)
+    options = bounds.options(state, rows.schema.types)
 
     def values_of(fragment_id: int) -> Stream:
-        found = yield open_addresses(state, fragment_id, batch_size)
-        while (addresses := (yield Next(found))) is not None:
-            values = yield from given.take(addresses.num_rows)
-            yield Items([values.append_column(ROW_ADDRESS, addresses.column(ROW_ADDRESS))])
+        found = yield open_columns(state, fragment_id, [], options)
+        while (batch := (yield Next(found))) is not None:
+            addresses = batch.column(ROW_ADDRESS)
+            while len(addresses):
+                values = yield from given.take(len(addresses))
+                yield Items([values.append_column(ROW_ADDRESS, addresses.slice(0, values.num_rows))])
+                addresses = addresses.slice(values.num_rows)
 
     return NewColumns(rows.schema, values_of, finish=given.finish)
 
 
-def open_addresses(state: DatasetState, fragment_id: int, batch_size: int | None) -> Open:
-    """The addresses of a fragment's rows, batch by batch."""
-    return open_columns(state, fragment_id, [], batch_size)
+def open_columns(state: DatasetState, fragment_id: int, columns: Sequence[Any], options: Mapping[str, Any]) -> Open:
+    """Columns of a fragment, and `_rowaddr` behind them unless it is one of them, batch by batch.
 
-
-def open_columns(state: DatasetState, fragment_id: int, columns: Sequence[Any], batch_size: int | None) -> Open:
-    """Columns of a fragment, and `_rowaddr` behind them unless it is one of them, batch by batch."""
+    options  of the scan, as `ScanBounds.options` gives them
+    """
     names = [*columns] if ROW_ADDRESS in columns else [*columns, ROW_ADDRESS]
-    options = scan_options(fragments=(fragment_id,), batch_size=batch_size)
+    scan = scan_options(fragments=(fragment_id,), **options)
 
     def batches() -> Stream:
-        return projected_batches(state, options, project_taken(state.schema, names))
+        return projected_batches(state, scan, project_taken(state.schema, names))
 
     return Open(lambda: iterate_sync(batches()), lambda: iterate_async(batches()))
 
 
 class _Given:
-    """The rows of a caller, cut anew."""
+    """The rows of a caller, cut anew.
 
-    def __init__(self, rows: Rows | AsyncRows) -> None:
+    bytes_max  up to which batches of the caller's are joined
+    """
+
+    def __init__(self, rows: Rows | AsyncRows, bytes_max: int) -> None:
         self._rows = rows
+        self._bytes_max = bytes_max
         self._rest = pa.RecordBatch.from_pylist([], schema=rows.schema)
 
     def take(self, num_rows: int) -> Generator[Any, Any, pa.RecordBatch]:
-        """The next rows. Raises `OperationError` if there are not so many."""
-        parts = []
-        missing = num_rows
-        while True:
+        """The next rows, some or so many. Raises `OperationError` if there are none."""
+        parts: list[pa.RecordBatch] = []
+        missing, num_bytes = num_rows, 0
+        while missing and num_bytes < self._bytes_max:
             part = self._rest.slice(0, missing)
             self._rest = self._rest.slice(part.num_rows)
-            parts.append(part)
-            missing -= part.num_rows
-            if not missing:
-                return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+            if part.num_rows:
+                parts.append(part)
+                missing, num_bytes = missing - part.num_rows, num_bytes + part.nbytes
+                continue
             batch = yield NextBatch(self._rows)
             if batch is None:
                 raise OperationError(
@@ -210,6 +227,7 @@ class _Given:
                     "is not deleted"
                 )
             self._rest = batch
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def finish(self) -> Plan[None]:
         """Raise `OperationError` if there are more rows."""

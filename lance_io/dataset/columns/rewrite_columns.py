@@ -28,6 +28,7 @@ from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -52,6 +53,25 @@ Made: TypeAlias = "Callable[[pa.RecordBatch], Request[pa.RecordBatch]]"
 """Asks for the new columns of a batch, and `_rowaddr`."""
 
 
+class RowProgress:
+    """Tells a caller how many rows have their new values, and of how many; deleted ones count, too.
+
+    progress  None where nobody wants to know
+    num_rows  of all fragments that are written
+    """
+
+    def __init__(self, progress: Progress | None, num_rows: int) -> None:
+        self._progress = progress
+        self._num_rows = num_rows
+        self._num_done = 0
+
+    def add(self, num_rows: int) -> None:
+        """So many more rows have theirs."""
+        self._num_done += num_rows
+        if self._progress is not None and num_rows:
+            self._progress(self._num_done, self._num_rows)
+
+
 class Finished(Protocol):
     """Remembers fragments whose new columns are written, should the process end before the commit."""
 
@@ -74,6 +94,7 @@ def write_columns(
     values_of_fragment: Callable[[int], Stream],
     then: Made | None = None,
     finished: Finished | None = None,
+    progress: Progress | None = None,
 ) -> Plan[tuple[Fragment, ...]]:
     """Write new columns for all rows; gives the fragments of the table with one more file each.
 
@@ -81,13 +102,17 @@ def write_columns(
     values_of_fragment  by id, record batches of the fragment's rows in their order: the new columns and `_rowaddr`
     then                what makes the new columns of a batch, where that is not done yet
     finished            remembers fragments that are finished; their files are not removed if this fails
+    progress            is told how many rows are written
     Raises `OperationError` for a fragment of which no row is given.
     """
     changed = []
+    told = RowProgress(progress, int(state.physical_rows.sum()))
     for place, fragment in enumerate(state.manifest.fragments):
         done = None if finished is None else (yield from finished.find(fragment))
-        if done is None:
-            done = yield from write_fragment_columns(state, place, files, values_of_fragment, then)
+        if done is not None:
+            told.add(int(state.physical_rows[place]))
+        else:
+            done = yield from write_fragment_columns(state, place, files, values_of_fragment, then, told)
             if finished is not None:
                 yield from finished.add(fragment, done)
                 files.keep()
@@ -101,10 +126,12 @@ def write_fragment_columns(
     files: NewFiles,
     values_of_fragment: Callable[[int], Stream],
     then: Made | None = None,
+    told: RowProgress | None = None,
 ) -> Plan[Fragment]:
     """Write new columns for the rows of one fragment; gives it with one more file. Parameters as `write_columns`."""
     fragment = state.manifest.fragments[place]
-    spread = _Spread(files, int(state.physical_rows[place]), then)
+    num_rows = int(state.physical_rows[place])
+    spread = _Spread(files, num_rows, then, told or RowProgress(None, num_rows))
     yield EachInPlan(values_of_fragment(fragment.id), spread.add)
     yield from spread.finish(fragment.id)
     yield from files.end_file()
@@ -125,9 +152,10 @@ def without_dead_files(fragment: Fragment, schema: Schema) -> Fragment:
 class _Spread:
     """The rows of one fragment, written with all its positions."""
 
-    def __init__(self, files: NewFiles, num_rows: int, then: Made | None) -> None:
+    def __init__(self, files: NewFiles, num_rows: int, then: Made | None, told: RowProgress) -> None:
         self._files = files
         self._then = then
+        self._told = told
         self._num_rows = num_rows
         self._end = 0  # positions that are written
         self._last: pa.RecordBatch | None = None  # the last row
@@ -146,6 +174,7 @@ class _Spread:
             positions = np.arange(first, last + 1)
             values = values.take(pa.array(np.searchsorted(offsets, positions, side="right") - 1))
         yield from self._files.add(values)
+        self._told.add(last + 1 - self._end)
         self._end = last + 1
         self._last = values.slice(values.num_rows - 1)
 
@@ -154,6 +183,7 @@ class _Spread:
         if self._last is None:
             raise OperationError(f"fragment {fragment_id} has no row that a new column could have a value for")
         yield from self._fill(self._last, self._num_rows - self._end)
+        self._told.add(self._num_rows - self._end)
 
     def _fill(self, row: pa.RecordBatch, num_rows: int) -> Plan[None]:
         """The first row of a batch, as often as this."""

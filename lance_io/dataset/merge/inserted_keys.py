@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io._kernels import add_to_bloom
+from lance_io.dataset.join.row_keys import has_key
 from lance_io.dataset.merge.merge_clauses import primary_key
-from lance_io.dataset.merge.row_keys import has_key
 from lance_io.levels.arrays import numbers
 from lance_io.table.transaction.operations import KeyFilter
 

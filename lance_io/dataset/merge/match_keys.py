@@ -6,73 +6,27 @@ once, and so are rows that meet nobody. Whichever side is in the table, the same
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
-import pyarrow as pa
 
-from lance_io.dataset.merge.row_keys import has_key, key_table, row_keys, rows_in
+from lance_io.dataset.join.row_keys import key_table, rows_in
 from lance_io.levels.arrays import numbers
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     from lance_io._kernels import KeyTable
+    from lance_io.dataset.join.keyed_rows import KeyedRows
     from lance_io.spans import IntArray
 
     Mask = npt.NDArray[np.bool_]
 
 PAIRS_AT_ONCE: Final = 1 << 20
-KEY: Final = "#key"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KeyedRows:
-    """Rows that have keys.
-
-    keys     u64[n] or u64[n, 2]
-    columns  what else is known of them
-    """
-
-    keys: npt.NDArray[np.uint64]
-    columns: pa.RecordBatch
-
-    @classmethod
-    def of(cls, key_arrays: Sequence[pa.Array], columns: pa.RecordBatch) -> tuple[KeyedRows, pa.RecordBatch | None]:
-        """Rows, and those that have no key, None where all have one."""
-        known = has_key(key_arrays)
-        if known is None:
-            return cls(row_keys(key_arrays), columns), None
-        places = numbers(np.flatnonzero(known))
-        found = cls(row_keys([array.take(places) for array in key_arrays]), columns.take(places))
-        return found, columns.take(numbers(np.flatnonzero(~known)))
-
-    @classmethod
-    def joined(cls, parts: Sequence[KeyedRows]) -> KeyedRows:
-        """All rows of some parts."""
-        if len(parts) == 1:
-            return parts[0]
-        return cls(np.concatenate([part.keys for part in parts]), pa.concat_batches([part.columns for part in parts]))
-
-    def packed(self) -> pa.RecordBatch:
-        """As one batch, whose first column is the key."""
-        width = 8 * (1 if self.keys.ndim == 1 else 2)
-        data = pa.py_buffer(np.ascontiguousarray(self.keys))
-        key = pa.Array.from_buffers(pa.binary(width), len(self.keys), [None, data])
-        arrays = [key, *self.columns.columns]
-        return pa.RecordBatch.from_arrays(arrays, [KEY, *self.columns.schema.names])
-
-    @classmethod
-    def unpacked(cls, batch: pa.RecordBatch) -> KeyedRows:
-        """What `packed` gave."""
-        key = batch.column(0)
-        num_words = key.type.byte_width // 8
-        words = np.frombuffer(key.buffers()[1], np.uint64, num_words * len(key), num_words * key.offset * 8)
-        return cls(words if num_words == 1 else words.reshape(-1, 2), batch.drop_columns([KEY]))
 
 
 class Matches(Protocol):

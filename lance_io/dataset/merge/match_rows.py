@@ -19,10 +19,11 @@ import pyarrow as pa
 
 from lance_io.dataset.changes.delete_rows import Offsets
 from lance_io.dataset.changes.memory_limit import scan_bounds
-from lance_io.dataset.merge.match_keys import JoinOnSource, JoinOnTarget, KeyedRows
+from lance_io.dataset.join.keyed_rows import KeyedRows
+from lance_io.dataset.join.row_keys import TABLE_BYTES, key_filter, key_width, partitions, passing_rows
+from lance_io.dataset.join.spilled_batches import BUCKETS_MAX, Buckets
+from lance_io.dataset.merge.match_keys import JoinOnSource, JoinOnTarget
 from lance_io.dataset.merge.merge_clauses import SOURCE, TARGET, side_columns
-from lance_io.dataset.merge.row_keys import TABLE_BYTES, key_filter, key_width, partitions, passing_rows
-from lance_io.dataset.merge.spilled_batches import BUCKETS_MAX, Buckets
 from lance_io.dataset.rows.take_rows import take_row_addresses
 from lance_io.dataset.scan.execute import projected_batches
 from lance_io.dataset.scan.scan_options import scan_options
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io._kernels import SliceFilter
+    from lance_io.dataset.join.source_rows import SourceRows
     from lance_io.dataset.merge.merge_clauses import MergeClauses
     from lance_io.dataset.merge.source_fit import SourceFit
-    from lance_io.dataset.merge.source_rows import SourceRows
     from lance_io.dataset.version.state import DatasetState
     from lance_io.filters import Predicate
     from lance_io.plans.plan import Plan
@@ -314,7 +315,8 @@ class _Join:
             piece = yield from load
             if self._filters:
                 self._filtered.append(self._fit.column(piece, self._on[0]))
-            found.append((yield self._compute(partial(self._keyed_source, start, piece), piece)))
+            keyed = yield self._compute(partial(self._keyed_source, start, piece), piece)
+            found.append(keyed.kept() if self._source.is_spilled else keyed)
         return found or [self._keyed_source(0, self._empty_piece())]
 
     def _empty_piece(self) -> pa.RecordBatch:

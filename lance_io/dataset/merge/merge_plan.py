@@ -16,13 +16,13 @@ from lance_io.dataset.changes.change_plans import change, repeat_on_conflict
 from lance_io.dataset.changes.delete_rows import deletion_of
 from lance_io.dataset.changes.rewrite_rows import files_like
 from lance_io.dataset.columns.rewrite_columns import column_files
+from lance_io.dataset.join.source_rows import SourceRows
 from lance_io.dataset.merge.inserted_keys import InsertedKeys
 from lance_io.dataset.merge.match_rows import MergeConditions, RowMatches, match_rows
 from lance_io.dataset.merge.merge_clauses import compile_condition
 from lance_io.dataset.merge.merge_text import describe_done, describe_merge
 from lance_io.dataset.merge.patched_columns import ColumnPatcher, obstacles
 from lance_io.dataset.merge.source_fit import fit_source
-from lance_io.dataset.merge.source_rows import SourceRows
 from lance_io.dataset.merge.written_rows import RowWriter, whole_schema
 from lance_io.dataset.version.column_lists import COMPILER
 from lance_io.dataset.version.index_entries import load_indices

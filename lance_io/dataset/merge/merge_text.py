@@ -10,10 +10,10 @@ from lance_io.dataset.merge.merge_clauses import SOURCE, TARGET, side_columns
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lance_io.dataset.join.source_rows import SourceRows
     from lance_io.dataset.merge.match_rows import MergeConditions
     from lance_io.dataset.merge.merge_clauses import MergeClauses
     from lance_io.dataset.merge.source_fit import SourceFit
-    from lance_io.dataset.merge.source_rows import SourceRows
     from lance_io.dataset.version.state import DatasetState
     from lance_io.table.manifest.fragment import Fragment
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from lance_io.dataset.changes.memory_limit import batch_rows, scan_bounds
 from lance_io.dataset.columns.rewrite_columns import compute_here, write_fragment_columns
+from lance_io.dataset.join.spilled_batches import BUCKETS_MAX, Buckets
 from lance_io.dataset.merge.match_rows import ROW
 from lance_io.dataset.merge.source_fit import arranged
-from lance_io.dataset.merge.spilled_batches import BUCKETS_MAX, Buckets
 from lance_io.dataset.scan.execute import projected_batches
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.column_lists import OutputColumn, Projection, prune
@@ -33,10 +33,10 @@ from lance_io.table.transaction.draft import TOMBSTONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lance_io.dataset.join.source_rows import SourceRows
     from lance_io.dataset.merge.match_rows import RowMatches
     from lance_io.dataset.merge.merge_clauses import MergeClauses
     from lance_io.dataset.merge.source_fit import SourceFit
-    from lance_io.dataset.merge.source_rows import SourceRows
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.data_files import NewFiles
     from lance_io.format.schema import Field

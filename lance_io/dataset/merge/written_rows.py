@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from lance_io.dataset.join.source_rows import SourceRows
     from lance_io.dataset.merge.inserted_keys import InsertedKeys
     from lance_io.dataset.merge.match_rows import RowMatches
     from lance_io.dataset.merge.source_fit import SourceFit
-    from lance_io.dataset.merge.source_rows import SourceRows
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.data_files import NewFiles
     from lance_io.format.schema import Field

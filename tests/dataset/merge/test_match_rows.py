@@ -16,9 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lance_io
-from lance_io.dataset.merge import match_rows, merge_plan, patched_columns, source_rows
-from lance_io.dataset.merge.row_keys import has_key, key_table, row_keys, rows_in
-from lance_io.dataset.merge.spilled_batches import Buckets, SpilledBatches
+from lance_io.dataset.join import source_rows
+from lance_io.dataset.join.keyed_rows import KeyedRows
+from lance_io.dataset.join.row_keys import has_key, key_table, row_keys, rows_in
+from lance_io.dataset.join.spilled_batches import Buckets, SpilledBatches
+from lance_io.dataset.merge import match_rows, merge_plan, patched_columns
 from lance_io.errors import OperationError
 from lance_io.optimize import Compaction
 
@@ -239,6 +241,15 @@ def test_a_table_may_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert json.loads(options)["options"]["memory_limit"] == 16 << 20
     with pytest.raises(ValueError, match="memory_limit must be at least"):
         lance_io.dataset(uri, memory_limit=1000)
+
+
+def test_keys_that_are_kept_do_not_hold_the_rows_they_come_from() -> None:
+    batch = pa.record_batch({"k": np.arange(1000), "v": np.arange(1000)})
+    keyed = KeyedRows.of([batch["k"]], batch.select(["v"]))[0]
+    kept = keyed.kept()
+    assert kept.keys.tolist() == list(range(1000)) and kept.columns.equals(batch.select(["v"]))
+    assert np.shares_memory(keyed.keys, batch["k"].to_numpy()) and not np.shares_memory(kept.keys, keyed.keys)
+    assert kept.columns["v"].buffers()[1].address != batch["v"].buffers()[1].address
 
 
 # -- keys ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lance_io.dataset.merge.spilled_batches import SpilledBatches
+from lance_io.dataset.join.spilled_batches import SpilledBatches
 from lance_io.dataset.write.data_files import NextBatch
 from lance_io.dataset.write.input_data import Rows
 from lance_io.limits import MIB

@@ -25,9 +25,10 @@ BUCKETS_MAX: Final = 256  # of so many each still is written in pieces worth a w
 
 
 class SpilledBatches:
-    """Record batches in a file, each of which can be read by itself: an Arrow IPC stream with its dictionaries."""
+    """Record batches of one schema in a file, each of which can be read by itself: an Arrow IPC stream."""
 
     def __init__(self) -> None:
+        self._schema: pa.Schema | None = None
         self._file: IO[bytes] | None = None
         self._places: list[tuple[int, int]] = []
         self._end = 0
@@ -37,6 +38,7 @@ class SpilledBatches:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append a batch. Raises `OperationError` where the disk does not take it."""
+        self._schema = batch.schema
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -66,7 +68,15 @@ class SpilledBatches:
             if not read:
                 raise OperationError(f"a file of spilled rows ends at byte {start + done}, before {start + length}")
             done += read
-        return pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
+        return self._with_types(pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch())
+
+    def _with_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch as it was: extension types that nobody registered come back as what they are stored as."""
+        assert self._schema is not None
+        if batch.schema.types == self._schema.types:
+            return batch
+        arrays = [column.cast(dtype) for column, dtype in zip(batch.columns, self._schema.types, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def close(self) -> None:
         """Free the space."""
