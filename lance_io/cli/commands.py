@@ -17,6 +17,7 @@ from lance_io.errors import UsageError
 P = ParamSpec("P")
 
 TAKE_SIZES: Final = "1,10,100,1000"  # of `bench`
+SOURCES: Final = "Parquet, CSV or Arrow files, or Lance tables on local disk."
 
 # -- arguments and options that several commands share -----------------------------------------------------------------
 
@@ -44,6 +45,15 @@ Columns = Annotated[
 Filter = Annotated[
     str | None, typer.Option("--filter", "-f", metavar="TEXT", help='Only rows that pass, such as "price > 40".')
 ]
+SourceFormatOption = Annotated[
+    Literal["parquet", "csv", "arrow", "arrow-stream", "lance"] | None,
+    typer.Option("--format", help="Of the files; told by their first bytes by default."),
+]
+CsvTypes = Annotated[
+    list[str] | None,
+    typer.Option("--csv-type", metavar="NAME=TYPE", help="Type of a CSV column, such as price=float64; repeated."),
+]
+CsvDelimiter = Annotated[str | None, typer.Option("--csv-delimiter", help="Between values of CSV files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -165,23 +175,15 @@ def count(
 
 @implemented_in("write_report")
 def write(
-    sources: Annotated[
-        list[str], typer.Argument(metavar="SOURCE...", help="Parquet, CSV or Arrow files.", show_default=False)
-    ],
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help=SOURCES, show_default=False)],
     uri: DatasetUri,
     mode: Annotated[
         Literal["create", "append", "overwrite"],
         typer.Option("--mode", "-m", help="A new table; more rows; or a new version with these rows only."),
     ] = "create",
-    format: Annotated[
-        Literal["parquet", "csv", "arrow", "arrow-stream"] | None,
-        typer.Option("--format", help="Of the files; told by their first bytes by default."),
-    ] = None,
-    csv_type: Annotated[
-        list[str] | None,
-        typer.Option("--csv-type", metavar="NAME=TYPE", help="Type of a CSV column, such as price=float64; repeated."),
-    ] = None,
-    csv_delimiter: Annotated[str | None, typer.Option("--csv-delimiter", help="Between values of CSV files.")] = None,
+    format: SourceFormatOption = None,
+    csv_type: CsvTypes = None,
+    csv_delimiter: CsvDelimiter = None,
     max_rows_per_file: Annotated[
         int | None, typer.Option("--max-rows-per-file", min=1, help="Rows of a data file (and fragment) at most.")
     ] = None,
@@ -230,6 +232,55 @@ def update(
 
     All expressions see the row as it was. On a terminal, tells how many rows these are and asks.
     """
+
+
+@implemented_in("merge_sources")
+def merge(
+    uri: DatasetUri,
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help=SOURCES, show_default=False)],
+    on: Annotated[
+        list[str] | None,
+        typer.Option("--on", metavar="KEYS", help="Key columns, comma separated; the declared primary key by default."),
+    ] = None,
+    when_matched: Annotated[
+        Literal["update", "nothing", "delete", "fail"],
+        typer.Option("--when-matched", help="Rows of the table that have the key of a row of the source."),
+    ] = "update",
+    update_if: Annotated[
+        str | None,
+        typer.Option(
+            "--update-if", metavar="TEXT", help='Update only where it is true: "source.price > target.price".'
+        ),
+    ] = None,
+    when_not_matched: Annotated[
+        Literal["insert", "nothing"], typer.Option("--when-not-matched", help="Rows of the source without a match.")
+    ] = "insert",
+    when_not_matched_by_source: Annotated[
+        Literal["keep", "delete"],
+        typer.Option("--when-not-matched-by-source", help="Rows of the table without a match."),
+    ] = "keep",
+    delete_if: Annotated[
+        str | None, typer.Option("--delete-if", metavar="TEXT", help="Of these, delete only those that pass.")
+    ] = None,
+    format: SourceFormatOption = None,
+    csv_type: CsvTypes = None,
+    csv_delimiter: CsvDelimiter = None,
+    memory_limit: Annotated[
+        int | None, typer.Option("--memory-limit", min=1, help="Bytes that the merge may hold; the rest goes to disk.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Merge rows of files into a table by a key, as one new version: update those that match, insert the others.
+
+    The files may lack columns of the table. On a terminal, tells how many rows would change and asks.
+    """
+    if update_if is not None and when_matched != "update":
+        raise UsageError(f"--update-if says what is updated: not with --when-matched {when_matched}")
+    if delete_if is not None and when_not_matched_by_source != "delete":
+        raise UsageError("--delete-if says what is deleted: give it with --when-not-matched-by-source delete")
 
 
 @implemented_in("change_columns")

@@ -65,6 +65,7 @@ for command in (
     commands.count,
     commands.write,
     commands.update,
+    commands.merge,
     commands.delete,
     commands.add_column,
     commands.drop_column,

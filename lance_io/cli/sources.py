@@ -1,11 +1,13 @@
-"""Files that `write` takes rows from: Parquet, CSV, Arrow. Rows are streamed; no file is ever in memory as a whole.
+"""What `write` and `merge` take rows from: Parquet, CSV and Arrow files, and Lance tables on local disk.
 
-The kind of a file is told by its first bytes, that of CSV by the end of its name:
+Rows are streamed; no file is ever in memory as a whole. The kind of a file is told by its first bytes, that of CSV by
+the end of its name:
 
     PAR1               Parquet
     ARROW1             Arrow IPC file (also: Feather, version 2)
     FF FF FF FF        Arrow IPC stream
     .csv, .tsv, .txt   CSV; behind any of them .gz, .bz2, .zst or .lz4
+    a folder           a Lance table, whose newest version is read, where there are versions in it
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from lance_io.cli.uri_target import open_table
+from lance_io.dataset.scan import execute
+from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.errors import NotFound, SchemaError, UsageError
+from lance_io.table.manifest.paths import VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -40,6 +46,7 @@ class SourceFormat(StrEnum):
     CSV = "csv"
     ARROW = "arrow"
     ARROW_STREAM = "arrow-stream"
+    LANCE = "lance"
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,49 @@ class Source:
                         yield _as(batch, schema)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise _unreadable(self.path, self.format, error) from error
+
+
+def open_named_sources(
+    paths: Sequence[str],
+    format: str | None,
+    csv_type: Sequence[str] | None,
+    csv_delimiter: str | None,
+    types_there: Mapping[str, pa.DataType],
+) -> list[Source]:
+    """`open_sources` by the options of a command.
+
+    csv_type     `NAME=TYPE` texts
+    types_there  types of columns of CSV that these do not name, by the table that rows go to
+    """
+    wanted = _types(csv_type or ())
+    options = CsvOptions(_delimiter(csv_delimiter), {**types_there, **wanted})
+    opened = open_sources(paths, None if format is None else SourceFormat(format), options)
+    if unknown := [name for name in wanted if name not in opened[0].schema.names]:
+        raise UsageError(f"--csv-type {unknown[0]}: no such column; there are {', '.join(opened[0].schema.names)}")
+    return opened
+
+
+def _types(given: Sequence[str]) -> dict[str, pa.DataType]:
+    """`NAME=TYPE` texts as Arrow types. Raises `UsageError`."""
+    types = {}
+    for text in given:
+        name, equals, alias = text.rpartition("=")
+        if not equals or not name:
+            raise UsageError(f"--csv-type: expected NAME=TYPE, found {text!r}")
+        try:
+            types[name] = pa.type_for_alias(alias)
+        except ValueError:
+            raise UsageError(f"--csv-type {name}: {alias!r} is no Arrow type such as int64 or timestamp[us]") from None
+    return types
+
+
+def _delimiter(given: str | None) -> str | None:
+    if given is None:
+        return None
+    character = {"\\t": "\t", "tab": "\t"}.get(given, given)
+    if len(character) != 1 or not character.isascii() or character in '\r\n"':
+        raise UsageError(f"--csv-delimiter: expected one character (ASCII, no quote, no line end), found {given!r}")
+    return character
 
 
 def open_sources(paths: Sequence[str], format: SourceFormat | None, csv: CsvOptions) -> list[Source]:
@@ -126,6 +176,8 @@ def detect_format(path: str) -> SourceFormat:
     except FileNotFoundError as error:
         raise NotFound("no such file", path=path) from error
     except IsADirectoryError as error:
+        if os.path.isdir(os.path.join(path, VERSIONS)):
+            return SourceFormat.LANCE
         raise UsageError("expected a file, found a folder; name its files", path=path) from error
     if start.startswith(b"PAR1"):
         return SourceFormat.PARQUET
@@ -181,6 +233,16 @@ def _open_source(
         case SourceFormat.ARROW_STREAM:
             with pa.OSFile(path) as plain, pa.ipc.open_stream(plain) as stream:
                 yield stream.schema, None, iter(stream)
+        case SourceFormat.LANCE:
+            yield _table_rows(path)
+
+
+def _table_rows(path: str) -> tuple[pa.Schema, int, Iterator[pa.RecordBatch]]:
+    state = open_table(path)
+    if blobs := [field.name for field in state.schema.walk() if field.holds_blobs]:
+        raise UsageError(f"column {blobs[0]} holds blobs, which only `clone` copies", path=path)
+    options = scan_options()
+    return state.arrow_schema, execute.count(state, options), execute.stream(state, options, state.arrow_schema)
 
 
 def _csv_reader(path: str, options: CsvOptions) -> pa_csv.CSVStreamingReader:

@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import show, transfer
-from lance_io.cli.sources import CsvOptions, SourceFormat, csv_types, open_sources, read_rows
+from lance_io.cli.sources import csv_types, open_named_sources, read_rows
 from lance_io.cli.uri_target import open_table
 from lance_io.dataset.scan.io_plan import count_of, format_bytes
 from lance_io.dataset.write.data_files import ROWS_PER_FILE
 from lance_io.dataset.write.write_dataset import write_dataset
 from lance_io.dataset.write.write_progress import FragmentWriteProgress
-from lance_io.errors import NotFound, UsageError
+from lance_io.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 
@@ -39,11 +39,7 @@ def write(
     """Run `lance-io write`."""
     started = perf_counter()
     types = _types_there(uri, storage_option) if mode == "append" else {}
-    wanted = _types(csv_type or [])
-    options = CsvOptions(_delimiter(csv_delimiter), types | wanted)
-    opened = open_sources(sources, None if format is None else SourceFormat(format), options)
-    if unknown := [name for name in wanted if name not in opened[0].schema.names]:
-        raise UsageError(f"--csv-type {unknown[0]}: no such column; there are {', '.join(opened[0].schema.names)}")
+    opened = open_named_sources(sources, format, csv_type, csv_delimiter, types)
     known = [source.num_rows for source in opened]
     total = None if None in known else sum(number or 0 for number in known)
     completed = Collector()
@@ -94,9 +90,6 @@ class Collector(FragmentWriteProgress):
         self.fragments.append(fragment)
 
 
-# -- CSV -------------------------------------------------------------------------------------------------------------
-
-
 def _types_there(uri: str, options: list[str] | None) -> dict[str, pa.DataType]:
     """Column types of the table that rows are appended to; none when there is no table yet."""
     try:
@@ -104,29 +97,6 @@ def _types_there(uri: str, options: list[str] | None) -> dict[str, pa.DataType]:
     except NotFound:
         return {}
     return csv_types(state.arrow_schema)
-
-
-def _types(given: Sequence[str]) -> dict[str, pa.DataType]:
-    """`NAME=TYPE` texts as Arrow types. Raises `UsageError`."""
-    types = {}
-    for text in given:
-        name, equals, alias = text.rpartition("=")
-        if not equals or not name:
-            raise UsageError(f"--csv-type: expected NAME=TYPE, found {text!r}")
-        try:
-            types[name] = pa.type_for_alias(alias)
-        except ValueError:
-            raise UsageError(f"--csv-type {name}: {alias!r} is no Arrow type such as int64 or timestamp[us]") from None
-    return types
-
-
-def _delimiter(given: str | None) -> str | None:
-    if given is None:
-        return None
-    character = {"\\t": "\t", "tab": "\t"}.get(given, given)
-    if len(character) != 1 or not character.isascii() or character in '\r\n"':
-        raise UsageError(f"--csv-delimiter: expected one character (ASCII, no quote, no line end), found {given!r}")
-    return character
 
 
 # -- for people ------------------------------------------------------------------------------------------------------

@@ -119,6 +119,17 @@ def prepare_merge(
         source.close()
 
 
+def count_merge(
+    state: DatasetState, clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows
+) -> Plan[MergeResult]:
+    """What a merge would do, without doing it: keys are compared, and nothing is written."""
+    source = yield from _pull(clauses, limit_bytes, rows)
+    try:
+        return (yield from _Merge(state, clauses, source, limit_bytes).count())
+    finally:
+        source.close()
+
+
 def _pull(clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows) -> Plan[SourceRows]:
     clauses.check_changes()
     yield Import(COMPILER)
@@ -145,13 +156,7 @@ class _Merge:
         """Make the change; `finish` does what follows, and what it raises takes the new files away."""
         state, clauses, fit = self._state, self._clauses, self._fit
         patches = yield from writes_columns(state, clauses, fit)
-        matches = RowMatches(
-            clauses,
-            compile_conditions(state, clauses, fit),
-            self._source.num_rows,
-            moves_updated=not patches,
-            memory_bytes=self._limit_bytes // 8,
-        )
+        matches = self._new_matches(patches)
         try:
             joined = yield from match_rows(state, self._source, fit, clauses, matches, self._limit_bytes)
             places = None if clauses.bases is None else _places(state, clauses.bases)
@@ -161,6 +166,25 @@ class _Merge:
             return done
         finally:
             matches.close()
+
+    def count(self) -> Plan[MergeResult]:
+        """What the change would be."""
+        state, clauses = self._state, self._clauses
+        matches = self._new_matches((yield from writes_columns(state, clauses, self._fit)))
+        try:
+            yield from match_rows(state, self._source, self._fit, clauses, matches, self._limit_bytes)
+            return _result(matches, int((~matches.is_matched).sum()) if clauses.inserts else 0)
+        finally:
+            matches.close()
+
+    def _new_matches(self, patches: bool) -> RowMatches:
+        return RowMatches(
+            self._clauses,
+            compile_conditions(self._state, self._clauses, self._fit),
+            self._source.num_rows,
+            moves_updated=not patches,
+            memory_bytes=self._limit_bytes // 8,
+        )
 
     def _write_rows(
         self, matches: RowMatches, files: NewFiles, joined: str, finish: Callable[[Merged], Plan[T]]
@@ -180,7 +204,7 @@ class _Merge:
             inserted_rows=keys,
         )
         uploads = [files.publish(), *deletion.uploads(state)]
-        result = _result(matches, writer)
+        result = _result(matches, writer.num_inserted)
         return (yield from finish(Merged(operation, deletion.affected, uploads, result, joined, files.fragments)))
 
     def _patch_columns(
@@ -212,7 +236,8 @@ class _Merge:
             )
             uploads = [patches.publish(), files.publish()]
             written = [*patches.fragments, *files.fragments]
-            return (yield from finish(Merged(operation, None, uploads, _result(matches, writer), joined, written)))
+            result = _result(matches, writer.num_inserted)
+            return (yield from finish(Merged(operation, None, uploads, result, joined, written)))
 
         done: T = yield RollBackOnError(write(), patches.roll_back)
         return done
@@ -231,9 +256,9 @@ def _places(state: DatasetState, bases: TargetBases) -> tuple[FilePlace, ...]:
     return bases.places(state, state.manifest.base_paths)
 
 
-def _result(matches: RowMatches, writer: RowWriter) -> MergeResult:
+def _result(matches: RowMatches, num_inserted: int) -> MergeResult:
     return MergeResult(
-        num_inserted_rows=writer.num_inserted,
+        num_inserted_rows=num_inserted,
         num_updated_rows=matches.num_updated,
         num_deleted_rows=matches.num_deleted,
     )
