@@ -4,6 +4,7 @@ tables      the tables that are measured, written once into a cache folder
 cases       what a case is, and what all share
 reads       takes, scans, opening, importing, memory
 filters     scans with a filter
+functions   every function of filters as a computed column; functionrows makes their table
 writes      time, size and memory of writing tables
 changes     rows of a table updated and merged
 commits     small appends, alone and against others

@@ -1,7 +1,7 @@
 """What a case is, and what all kinds of cases share: the contenders, turns in this process, turns in fresh ones.
 
 Before a case is measured, the contenders' answers are compared: pylance's must equal ours, Parquet's must have as many
-rows. The cases themselves are in `reads`, `filters`, `writes`, `commits`, `changes`, `shares` and `spark`.
+rows. The cases themselves are in `reads`, `filters`, `functions`, `writes`, `commits`, `changes`, `shares` and `spark`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from benchmarks.changes import change_cases
 from benchmarks.commits import commit_cases
 from benchmarks.compaction import compaction_cases
 from benchmarks.filters import filter_cases
+from benchmarks.functions import function_cases
 from benchmarks.kinds import kind_cases
 from benchmarks.oldversions import old_version_cases
 from benchmarks.reads import read_cases
@@ -28,6 +29,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     """Every case, in the order of the report."""
     yield from read_cases(tables)
     yield from filter_cases(tables)
+    yield from function_cases(tables)
     yield from write_cases(tables)
     yield from kind_cases(tables)
     yield from commit_cases(tables)

@@ -8,6 +8,7 @@
     vectors    500,000       1  fixed-size list of 128 floats
     spark_narrow   500,000   4  ascending int64, double from 0 to 1, int32, random string
     spark_vectors   50,000   4  ascending int64, double from 0 to 1, fixed-size list of 256 floats
+    functions      200,000   1  columns for the functions of filters, all values different (`functionrows`)
 
 And in old file versions: `five_2.0`, `many_2.0`, `vectors_2.0`, `five_0.1`, made as those without a number, and
 
@@ -32,6 +33,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from benchmarks.functionrows import function_rows
 
 READ_BYTES = 8 << 20
 GENERATION = 1  # counts changes of the content, so that an old cache is not mistaken for the new one
@@ -182,6 +185,7 @@ RECIPES = {
         Recipe("vectors", 500_000, 1, vectors),
         Recipe("spark_narrow", 500_000, 4, spark_narrow),
         Recipe("spark_vectors", 50_000, 4, spark_vectors),
+        Recipe("functions", 200_000, 1, function_rows),
         Recipe("five_2.0", 5_000_000, 5, seven_columns, "2.0"),
         Recipe("many_2.0", 1_000_000, 64, seven_columns, "2.0"),
         Recipe("vectors_2.0", 500_000, 1, vectors, "2.0"),

@@ -47,6 +47,9 @@ T = TypeVar("T")
 Buffer: TypeAlias = Any
 Layer: TypeAlias = tuple[int, "OwnedBuffer | None", int, "OwnedBuffer | None"]
 Dictionary: TypeAlias = tuple["OwnedBuffer | None", "OwnedBuffer"]
+TextArgument: TypeAlias = Buffer | tuple[Buffer, Buffer, bool]
+JsonStep: TypeAlias = tuple[str, str] | list[tuple[bool, int, bool, int]]
+ListArgument: TypeAlias = Buffer | tuple[Buffer, Buffer | None] | tuple[int, bool]
 Leaf: TypeAlias = tuple[int, list["OwnedBuffer | None"], list[Layer]]
 
 __version__: str
@@ -785,6 +788,161 @@ def encode_jsonb(data: Buffer, offsets: Buffer, depth_max: int, /) -> tuple[Owne
     Text i is `data[offsets[i]:offsets[i + 1]]` (offsets i64[n + 1]). Raises `ValueError` with row and place for text
     that is no JSON, keys that come twice in an object, deeper nesting than `depth_max`, and values of 256 MiB.
     """
+
+# -- functions of filters ------------------------------------------------------------------------------------------
+#
+# A column of texts or byte strings (`TextArgument`) is `(data, offsets, is_wide)`, offsets (i32, i64 if wide) one more
+# than there are rows; one of integers its i64s. A column of one row is a literal, which stands beside each row.
+# `present` (u8[n]) is 0 in rows that are not computed, because an argument is null; None if all are. All raise
+# `ValueError` for a row that has no value, and `KeyboardInterrupt` where the user wants that.
+
+def change_texts(
+    function: str,
+    num_rows: int,
+    arguments: list[TextArgument],
+    present: Buffer | None,
+    wide: bool,
+    bytes_max: int,
+    /,
+) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """A text of each row, `(offsets, data)`; the texts must fit what `wide` or narrow offsets reach.
+
+    bytes_max  of one text: `repeat` and `pad_left` could ask for any size
+
+    Positions count characters from 1. By `function`, with its arguments:
+
+    left, right             text, count         substring          text, position, [count]
+    pad_left, pad_right     text, width, fill   overlay            text, new, position, [count]
+    trim, trim_left, trim_right                 text, characters
+    repeat                  text, times         replace            text, old, new
+    translate               text, old characters, new ones
+    split_part              text, separator, number                substring_index    text, separator, count
+    capitalize              text                character, hexadecimal                integer
+    to_hex, to_base64       bytes               from_hex, from_base64                 digits; gives bytes
+    """
+
+def measure_texts(
+    function: str, num_rows: int, arguments: list[TextArgument], present: Buffer | None, /
+) -> OwnedBuffer:
+    """An integer of each row, i64[n]; truths are 0 and 1, and so are rows that are not present.
+
+    position, contains, starts_with, ends_with          text, wanted text
+    contains_tokens                                     text, wanted words
+    find_in_set                                         text, texts joined by commas
+    edit_distance                                       text, text
+    code_of_first                                       text
+    characters_before                                   text, place of a byte; -1 below 0
+    """
+
+def split_texts(
+    num_rows: int, arguments: list[TextArgument], present: Buffer | None, wide: bool, /
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer]:
+    """Texts cut at separators, `(offsets of lists i32[n + 1], offsets of parts, data)`; an empty text has no parts."""
+
+def read_times(
+    num_rows: int,
+    texts: TextArgument,
+    present: Buffer | None,
+    patterns: list[list[tuple[str, str]]],
+    of_day: bool,
+    /,
+) -> tuple[OwnedBuffer, int | None]:
+    """Nanoseconds since 1970, or of a day, of texts by the first pattern that fits, i64; the first row without one.
+
+    A pattern is its parts as `lance_io.filters.functions.time_formats` takes it apart: a field by its letter, `space`,
+    or `text` with the text.
+    """
+
+def digest_texts(algorithm: str, num_rows: int, values: TextArgument, present: Buffer | None, /) -> OwnedBuffer:
+    """Digests of byte strings, one behind another: `md5`, `sha224` .. `sha512`, `blake2s`, `blake2b` or `blake3`."""
+
+def select_json(
+    num_rows: int,
+    documents: TextArgument,
+    present: Buffer | None,
+    steps: list[JsonStep],
+    answer: str,
+    wanted: str,
+    depth_max: int,
+    /,
+) -> tuple[OwnedBuffer, list[OwnedBuffer]]:
+    """What a path leads to in stored JSON values: `(state u8[n], buffers)`.
+
+    steps  `("member", name)`, `("all members", "")`, `("all items", "")`, `("key", name or place)`, or for items spans
+           `(from_end, place, from_end, place)` of their first and last
+    state  0 nothing, 1 found, 2 left to the caller: a value that is not converted here
+    answer and its buffers:
+           exists, contains (an array with the item `wanted`)   none
+           length, integer, float, boolean                      i64[n], or f64[n]
+           text (JSON, of several an array), string             offsets i32[n + 1], UTF-8
+           stored                                               offsets i64[n + 1], bytes
+
+    Raises `DamagedError` for bytes that are no such value, `NotImplementedError` as `json_texts`.
+    """
+
+# Lists are edited by the places of their items in a pool of `pool_items`, in which the items of all arguments lie. A
+# column of lists (`ListArgument`) is `(offsets i64[n + 1] in the pool, present u8[n] or None)`, one of items
+# `(place of the first, is_literal)`, one of integers its i64s; columns of one row are literals, as above. `codes`
+# (i64[pool_items]) are the same for equal items.
+
+def edit_lists(
+    function: str,
+    num_rows: int,
+    arguments: list[ListArgument],
+    pool_items: int,
+    codes: Buffer | None,
+    items_max: int,
+    /,
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer]:
+    """Lists by the places of their items, `(offsets i32[n + 1], places i64[...], present u8[n])`.
+
+    concatenate                            lists or items ...; null lists are left out, and null when all are
+    reverse, without_last, without_first   lists
+    part                                   lists, first position, last position, [step]
+    resize                                 lists, number of items, [item to fill up with]; -1 is the place of a null
+    remove                                 lists, item, how many of it; by codes, as all that follow
+    replace                                lists, item, another in its place, how often
+    distinct                               lists
+    union, intersect, except               lists, lists
+    """
+
+def sort_lists(
+    num_rows: int,
+    lists: ListArgument,
+    pool_items: int,
+    keys: TextArgument,
+    valid: Buffer | None,
+    descending: bool,
+    nulls_first: bool,
+    /,
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer]:
+    """The items of each list in the order of their keys, as `edit_lists` gives lists.
+
+    keys   one for each item of the pool
+    valid  u8[pool_items]: 0 for items that are null; None if none is
+    """
+
+def extremes_of_lists(
+    num_rows: int,
+    lists: ListArgument,
+    pool_items: int,
+    keys: TextArgument,
+    valid: Buffer | None,
+    largest: bool,
+    /,
+) -> OwnedBuffer:
+    """The place of the smallest or largest item of each list, i64[n]; -1 without one that is not null."""
+
+def find_in_lists(num_rows: int, arguments: list[ListArgument], codes: Buffer, /) -> OwnedBuffer:
+    """Where an item occurs first, i64[n] from 1, 0 for nowhere: lists, item, [first position that counts]."""
+
+def positions_in_lists(
+    num_rows: int, arguments: list[ListArgument], codes: Buffer, /
+) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """Every position of an item, `(offsets i32[n + 1], positions i64[...])`: lists, item."""
+
+def first_valid_items(num_rows: int, lists: ListArgument, valid: Buffer, /) -> OwnedBuffer:
+    """The place of the first item that is not null, i64[n]; -1 without one. `valid` is u8 for each item of the pool."""
 
 def plan_reads(
     requests: list[tuple[T, Buffer, Buffer]], gap_bytes_max: int, read_bytes_max: int, /

@@ -13,9 +13,11 @@ mod gil;
 mod io;
 mod jsonb;
 mod levels;
+mod lists;
 mod miniblock;
 mod sink;
 mod take;
+mod text;
 mod threads;
 mod v2_0;
 
@@ -66,6 +68,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(batches::strings::join_strings, m)?)?;
     m.add_function(wrap_pyfunction!(arrays::bits::set_bits, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::from_text::encode_jsonb, m)?)?;
+    m.add_function(wrap_pyfunction!(jsonb::select::select_json, m)?)?;
     m.add_function(wrap_pyfunction!(io::http::part_answer, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::to_text::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(arrays::maths::float_function, m)?)?;
@@ -91,6 +94,17 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(container::metadata::split_items, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::whole::index_pages, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::whole::scan_pages, m)?)?;
+    m.add_function(wrap_pyfunction!(lists::edit::edit_lists, m)?)?;
+    m.add_function(wrap_pyfunction!(lists::edit::sort_lists, m)?)?;
+    m.add_function(wrap_pyfunction!(lists::edit::extremes_of_lists, m)?)?;
+    m.add_function(wrap_pyfunction!(lists::find::find_in_lists, m)?)?;
+    m.add_function(wrap_pyfunction!(lists::find::positions_in_lists, m)?)?;
+    m.add_function(wrap_pyfunction!(lists::find::first_valid_items, m)?)?;
+    m.add_function(wrap_pyfunction!(text::change::change_texts, m)?)?;
+    m.add_function(wrap_pyfunction!(text::measure::measure_texts, m)?)?;
+    m.add_function(wrap_pyfunction!(text::split::split_texts, m)?)?;
+    m.add_function(wrap_pyfunction!(text::digests::digest_texts, m)?)?;
+    m.add_function(wrap_pyfunction!(text::times::read_times, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::bits::gather_bits, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::bits::unpack_bits, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::codes::look_up_codes, m)?)?;

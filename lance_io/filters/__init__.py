@@ -5,7 +5,8 @@
     functions/      the functions of SQL text
     evaluate.py     checked tree + batch -> values
     compiled.py     the face of the room
-    elementwise.py  values computed row by row, where Arrow has no kernel
+    kernel_calls.py functions of texts by our own kernels, where Arrow has none
+    elementwise.py  values computed row by row, where neither has one
     value_order.py  the order of values of every type
 
 `compile_filter(text_or_expression, schema)` gives a `Predicate`, with the columns it reads and a mask for each batch;

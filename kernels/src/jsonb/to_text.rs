@@ -8,16 +8,16 @@ use pyo3::exceptions::{PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
 use std::io::Write;
 
-const ARRAY: u32 = 8;
-const OBJECT: u32 = 4;
-const SCALAR: u32 = 2;
-const CONTAINER: u32 = 5;
+pub const ARRAY: u32 = 8;
+pub const OBJECT: u32 = 4;
+pub const SCALAR: u32 = 2;
+pub const CONTAINER: u32 = 5;
 const COUNT_MASK: u32 = (1 << 28) - 1;
 /// About what one step of other kernels takes.
 const BYTES_PER_STEP: usize = 8;
 
 /// Why there is no text.
-enum Trouble {
+pub enum Trouble {
     Damaged(Damaged),
     Unsupported(String),
 }
@@ -94,7 +94,7 @@ struct Open {
     end: usize,
 }
 
-fn document(data: &[u8], depth_max: usize, out: &mut Vec<u8>) -> Result<(), Trouble> {
+pub fn document(data: &[u8], depth_max: usize, out: &mut Vec<u8>) -> Result<(), Trouble> {
     if data.is_empty() {
         out.extend_from_slice(b"null");
         return Ok(());
@@ -150,7 +150,7 @@ fn root_scalar(data: &[u8], count: usize, out: &mut Vec<u8>) -> Result<(), Troub
 }
 
 /// Kind and count at `start`; the four bytes are checked to be there.
-fn header(data: &[u8], start: usize, end: usize) -> Checked<(u32, usize)> {
+pub fn header(data: &[u8], start: usize, end: usize) -> Checked<(u32, usize)> {
     if end - start < 4 {
         return damaged!("expected a header of 4 bytes at {start}, found {} bytes", end - start);
     }
@@ -159,7 +159,7 @@ fn header(data: &[u8], start: usize, end: usize) -> Checked<(u32, usize)> {
 }
 
 /// Type and length of the entry at `at`, which the caller has checked to be there.
-fn entry(data: &[u8], at: usize) -> (u32, usize) {
+pub fn entry(data: &[u8], at: usize) -> (u32, usize) {
     let word = u32_at(data, at);
     (word >> 28, (word & COUNT_MASK) as usize)
 }
@@ -203,7 +203,7 @@ fn write_key(data: &[u8], object: &mut Open, out: &mut Vec<u8>) -> Checked<()> {
     Ok(())
 }
 
-fn scalar(kind: u32, content: &[u8], out: &mut Vec<u8>) -> Result<(), Trouble> {
+pub fn scalar(kind: u32, content: &[u8], out: &mut Vec<u8>) -> Result<(), Trouble> {
     match (kind, content) {
         (0, []) => out.extend_from_slice(b"null"),
         (1, text) => string(text, out)?,
@@ -266,7 +266,7 @@ fn number(kind: u8, digits: &[u8], out: &mut Vec<u8>) -> Checked<()> {
 }
 
 /// A big-endian integer of up to 8 bytes, with its sign or zeros in front.
-fn widened(digits: &[u8], signed: bool) -> u64 {
+pub fn widened(digits: &[u8], signed: bool) -> u64 {
     let fill = if signed && digits[0] >= 0x80 { u64::MAX } else { 0 };
     digits.iter().fold(fill, |value, &byte| value << 8 | byte as u64)
 }

@@ -244,6 +244,9 @@ def _from_string(value: pa.Array, to: pa.DataType) -> pa.Array:
     if pt.is_integer(to):
         value = pc.replace_substring_regex(value, r"^\+", "")
     elif pt.is_date(to):
+        found = _plain_dates(value, to)
+        if found is not None:
+            return found
         for _ in range(2):  # month and day in one digit each: matches may not overlap
             value = pc.replace_substring_regex(value, r"-([0-9])(-|$)", r"-0\1\2")
         value = pc.replace_substring_regex(value, r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ][0-9:.]+$", r"\1")
@@ -254,6 +257,16 @@ def _from_string(value: pa.Array, to: pa.DataType) -> pa.Array:
     elif pt.is_interval(to):
         return pa.array([None if text is None else parse_interval(text) for text in value.to_pylist()], to)
     return pc.cast(value, to)
+
+
+def _plain_dates(value: pa.Array, to: pa.DataType) -> pa.Array | None:
+    """Dates of texts as Arrow reads them, where all are dates, or all are times; None for others."""
+    for form in (to, pa.timestamp("us")):
+        try:
+            return pc.cast(value, form).cast(to, safe=False)
+        except pa.ArrowInvalid:
+            continue
+    return None
 
 
 def _text_to_decimal(value: pa.Array, to: pa.DataType) -> pa.Array:
@@ -269,6 +282,10 @@ def _to_timestamp(value: pa.Array, to: pa.DataType) -> pa.Array:
 
     Digits below the unit are dropped.
     """
+    try:
+        return cast(pc.cast(value, pa.timestamp(to.unit)), to)  # most texts have neither zones nor more digits
+    except pa.ArrowInvalid:
+        pass
     value = pc.replace_substring_regex(value, rf"(\.[0-9]{{{_FRACTION_DIGITS[to.unit]}}})[0-9]+", r"\1")
     if to.unit == "s":
         value = pc.replace_substring_regex(value, r"\.($|[Z+-])", r"\1")

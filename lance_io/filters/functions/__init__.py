@@ -3,7 +3,7 @@
     function_registry.py  which function is where, and what a function is
     conditions.py         values chosen and compared, of any type
     text.py               texts, with text_search.py; regex.py those by regular expressions
-    encodings.py          codes and digits; digests.py with blake3.py
+    encodings.py          codes and digits; digests.py digests
     numbers.py            numbers, and the arithmetic of decimals
     nullary.py            functions without arguments
     list_items.py         what lists hold; list_edits.py lists made of others; vectors.py lists as points
@@ -12,6 +12,7 @@
     arrow_types.py        types by their Arrow names
     json_documents.py     JSON as it is stored, with json_path.py
 
-`list_columns.py` and, for all filters, `elementwise.py` have what several of them do. Functions get values and give
+`list_columns.py`, `list_pool.py` and, for all filters, `elementwise.py` and `kernel_calls.py` have what several of them
+do: Arrow's kernels where they mean the same, else our own over whole columns. Functions get values and give
 values; what they take is checked and converted before (`binding/arguments.py`).
 """

@@ -12,6 +12,7 @@ import pyarrow.types as pt
 from lance_io.filters.binding.casts import parse_interval
 from lance_io.filters.elementwise import broadcast
 from lance_io.filters.functions.function_registry import SqlFunctions
+from lance_io.filters.kernel_calls import flags
 
 if TYPE_CHECKING:
     from lance_io.filters.elementwise import Value
@@ -36,10 +37,11 @@ def earlier(value: Value, span: Value) -> pa.Array:
 
 
 def _shift_all(value: Value, span: Value, sign: int) -> pa.Array:
-    values, spans = broadcast(value, span)
+    (values,) = broadcast(value, *([span] if isinstance(span, pa.Array) else []))[:1]
+    spans = span if isinstance(span, pa.Array) else pa.repeat(span, 1)  # of a literal: one for all rows
     parts = [each or (0, 0, 0) for each in spans.to_pylist()]
     months, days, nanoseconds = sign * np.array(parts, np.int64).reshape(-1, 3).T
-    is_null = np.asarray(pc.or_(values.is_null(), spans.is_null()))
+    is_null = ~(flags(values) & flags(spans))
     kind = values.type
     if pt.is_date32(kind):
         ticks = _shift(_ticks_of(values), 1, months, days + np.trunc(nanoseconds / _DAY).astype(np.int64))
@@ -52,7 +54,9 @@ def _shift_all(value: Value, span: Value, sign: int) -> pa.Array:
     moved = pa.array(ticks, pa.int64(), mask=is_null).cast(pa.timestamp(unit))
     if zone:
         moved = pc.assume_timezone(moved, zone, ambiguous="earliest")
-    moved = pc.add_checked(moved.cast(pa.int64()), pa.array(nanoseconds // (_SECOND // per_second)))
+    rest = nanoseconds // (_SECOND // per_second)
+    if rest.any():
+        moved = pc.add_checked(moved.cast(pa.int64()), pa.array(np.broadcast_to(rest, len(moved))))
     return moved.cast(stamps.type).cast(kind)
 
 

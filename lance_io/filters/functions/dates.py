@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -13,14 +14,20 @@ import pyarrow.types as pt
 from lance_io.errors import BindError
 from lance_io.filters.binding.casts import sql_cast
 from lance_io.filters.binding.sql_types import is_string
-from lance_io.filters.elementwise import by_value
+from lance_io.filters.elementwise import broadcast
 from lance_io.filters.functions.function_registry import SqlFunctions
-from lance_io.filters.functions.time_formats import DAY, read_time, read_time_of_day
+from lance_io.filters.functions.time_formats import known_items, read_time, read_time_of_day
+from lance_io.filters.kernel_calls import flags, read_times
+from lance_io.levels.arrays import values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
 
     from lance_io.filters.elementwise import Value
+
+    Flags = npt.NDArray[np.bool_]
 
 _PARTS: dict[str, Callable[[Value], Value]] = {
     "year": pc.year,
@@ -95,22 +102,26 @@ def truncate(word: pa.Scalar, value: Value) -> Value:
     return pc.floor_temporal(stamp, unit=_check_word(word, _UNITS))
 
 
-def _read(read: Callable[[str, str], int], value: Value, patterns: Iterable[str], what: str) -> pa.Array:
-    """What `read` makes of texts by the first pattern that fits, i64; raises pa.ArrowInvalid where none does."""
+def _read(value: Value, patterns: Sequence[str], *, of_day: bool) -> pa.Array:
+    """Nanoseconds by the first pattern that fits, i64, for each text; raises pa.ArrowInvalid where none does."""
+    found, failed = read_times(value, known_items(patterns), of_day=of_day)
+    if failed is not None:
+        raise _unreadable(value[failed].as_py(), patterns, of_day=of_day)
+    return found
 
-    def one(text: str) -> int:
-        failed = ValueError("there is no pattern")
-        for pattern in patterns:
-            try:
-                return read(text, pattern)
-            except ValueError as error:
-                failed = ValueError(f"using format {pattern!r}: {error}")
-        raise pa.ArrowInvalid(f"Error parsing {what} from {text!r} {failed}")
 
-    try:
-        return by_value(one, pa.int64(), value)
-    except OverflowError as error:
-        raise pa.ArrowInvalid(f"a {what} beyond what nanoseconds since 1970 can tell: {error}") from None
+def _unreadable(text: str, patterns: Sequence[str], *, of_day: bool) -> pa.ArrowInvalid:
+    """Why no pattern fits."""
+    what = "time" if of_day else "timestamp"
+    failed = "there is no pattern"
+    for pattern in patterns:
+        try:
+            (read_time_of_day if of_day else read_time)(text, pattern)
+        except ValueError as error:
+            failed = f"using format {pattern!r}: {error}"
+        else:
+            return pa.ArrowInvalid(f"a {what} beyond what nanoseconds since 1970 can tell: {text!r}")
+    return pa.ArrowInvalid(f"Error parsing {what} from {text!r} {failed}")
 
 
 def _words(patterns: tuple[pa.Scalar, ...]) -> list[str]:
@@ -120,8 +131,8 @@ def _words(patterns: tuple[pa.Scalar, ...]) -> list[str]:
 def to_date(value: Value, *patterns: pa.Scalar) -> Value:
     """From text, by the first pattern that fits if there are some, a timestamp, or days since 1970."""
     if patterns and is_string(value.type):
-        days = _read(lambda text, pattern: read_time(text, pattern) // DAY, value, _words(patterns), "timestamp")
-        return days.cast(pa.int32()).cast(pa.date32())
+        ticks = _read(value, _words(patterns), of_day=False)
+        return ticks.cast(pa.timestamp("ns")).cast(pa.date32(), safe=False)
     return sql_cast(value, pa.date32(), lenient=False)
 
 
@@ -131,7 +142,7 @@ def _to_timestamp(value: Value, unit: str, patterns: tuple[pa.Scalar, ...] = ())
     if pt.is_timestamp(value.type):
         return pc.cast(value, to, safe=False)
     if patterns and is_string(value.type):
-        return _read(read_time, value, _words(patterns), "timestamp").cast(pa.timestamp("ns")).cast(to, safe=False)
+        return _read(value, _words(patterns), of_day=False).cast(pa.timestamp("ns")).cast(to, safe=False)
     if is_string(value.type) or pt.is_date(value.type):
         return sql_cast(value, to, lenient=False)
     return pc.cast(sql_cast(value, pa.int64(), lenient=False), to)
@@ -176,7 +187,7 @@ def to_time(value: Value, *patterns: pa.Scalar) -> Value:
         return pc.cast(pc.cast(to_local_time(value), pa.timestamp("ns")), pa.time64("ns"))
     if not is_string(value.type):
         raise pa.ArrowInvalid(f"Unsupported data type {value.type} for function to_time")
-    return _read(read_time_of_day, value, _words(patterns) or _TIMES, "time").cast(pa.time64("ns"))
+    return _read(value, _words(patterns) or _TIMES, of_day=True).cast(pa.time64("ns"))
 
 
 def to_unixtime(value: Value, *patterns: pa.Scalar) -> Value:
@@ -195,11 +206,13 @@ def to_unixtime(value: Value, *patterns: pa.Scalar) -> Value:
 def format_time(value: Value, pattern: pa.Scalar) -> Value:
     """Text after a pattern with `%Y`, `%m`, `%d`, `%H` and so on; `%f` and its kin are digits of the second."""
     stamp = _stamp(value)
-    digits = pc.utf8_lpad(pc.cast(_nanoseconds(stamp, "second"), pa.string()), 9, "0")
     # Arrow writes the digits of the unit behind `%S`
     seconds = pc.cast(pc.floor_temporal(stamp, unit="second"), pa.timestamp("s", stamp.type.tz))
     pieces = re.split(r"(%\.?[369]?f)", pattern.as_py() or "")
     texts = [pc.strftime(seconds, format=piece, locale="C") for piece in pieces[::2]]
+    if len(texts) == 1:
+        return texts[0]
+    digits = pc.utf8_lpad(pc.cast(_nanoseconds(stamp, "second"), pa.string()), 9, "0")
     for number, piece in enumerate(pieces[1::2]):
         texts.insert(2 * number + 1, _fraction(digits, piece))
     return pc.binary_join_element_wise(*texts, "")
@@ -214,16 +227,30 @@ def _fraction(digits: pa.Array, piece: str) -> pa.Array:
     return pc.binary_join_element_wise(point, pc.utf8_slice_codeunits(digits, 0, int(count or 9)), "")
 
 
+def _numbers_of(*values: Value) -> tuple[list[npt.NDArray[np.int64]], Flags]:
+    """Numbers that make up a date or time, 1 in rows that have a null; and which rows have none."""
+    columns = broadcast(*values)
+    present = np.logical_and.reduce([flags(one) for one in columns])
+    return [np.where(present, values_of(one.fill_null(1)), 1) for one in columns], present
+
+
+def _check_parts(what: str, exists: Flags, parts: list[npt.NDArray[np.int64]]) -> None:
+    if not exists.all():
+        wrong = ", ".join(str(part[np.argmin(exists)]) for part in parts)
+        raise pa.ArrowInvalid(f"Unable to make a {what} from {wrong}: there is none")
+
+
 def make_date(year: Value, month: Value, day: Value) -> Value:
     """From numbers; raises pa.ArrowInvalid for a day that does not exist."""
-
-    def one(y: int, m: int, d: int) -> dt.date:
-        try:
-            return dt.date(y, m, d)
-        except (ValueError, OverflowError) as error:
-            raise pa.ArrowInvalid(f"Unable to make a date from {y}, {m}, {d}: {error}") from None
-
-    return by_value(one, pa.date32(), year, month, day)
+    parts, present = _numbers_of(year, month, day)
+    years, months, days = parts
+    known = (years >= dt.MINYEAR) & (years <= dt.MAXYEAR) & (months >= 1) & (months <= 12)
+    _check_parts("date", known, parts)
+    first = ((years - 1970) * 12 + months - 1).astype("M8[M]")
+    length = ((first + 1).astype("M8[D]") - first.astype("M8[D]")).astype(np.int64)
+    _check_parts("date", (days >= 1) & (days <= length), parts)
+    found = first.astype("M8[D]").astype(np.int64) + days - 1
+    return pa.array(found.astype(np.int32), mask=~present).cast(pa.date32())
 
 
 def now() -> pa.Scalar:
@@ -244,13 +271,12 @@ def time_of_day() -> pa.Scalar:
 def make_time(hour: Value, minute: Value, second: Value) -> pa.Array:
     """From numbers, time32[s]; raises pa.ArrowInvalid for a time that does not exist."""
 
-    def one(h: int, m: int, s: int) -> dt.time:
-        try:
-            return dt.time(h, m, s)
-        except (ValueError, OverflowError) as error:
-            raise pa.ArrowInvalid(f"Unable to make a time from {h}, {m}, {s}: {error}") from None
-
-    return by_value(one, pa.time32("s"), hour, minute, second)
+    parts, present = _numbers_of(hour, minute, second)
+    limits = zip(parts, (24, 60, 60), strict=True)
+    _check_parts("time", np.logical_and.reduce([(part >= 0) & (part < end) for part, end in limits]), parts)
+    hours, minutes, seconds = parts
+    found = (hours * 60 + minutes) * 60 + seconds
+    return pa.array(found.astype(np.int32), mask=~present).cast(pa.time32("s"))
 
 
 def to_local_time(value: Value) -> Value:

@@ -2,68 +2,51 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lance_io.errors import BindError
-from lance_io.filters.elementwise import by_bytes, by_value
 from lance_io.filters.functions.function_registry import SqlFunctions
+from lance_io.filters.kernel_calls import changed_texts, measured_texts
 
 if TYPE_CHECKING:
     from lance_io.filters.elementwise import Value
 
 _TEXT, _I32, _BYTES = pa.string(), pa.int32(), pa.binary()
+_FORMS = ("hex", "base64")
 
 
 def code_of_first(value: Value) -> pa.Array:
     """The code point of the first character, i32; 0 for an empty text."""
-    return by_value(lambda text: ord(text[0]) if text else 0, _I32, value)
+    return measured_texts("code_of_first", _I32, value)
 
 
 def character(value: Value) -> pa.Array:
     """The character with a code point. Raises pa.ArrowInvalid if there is none."""
-
-    def one(code: int) -> str:
-        if not 0 <= code < 0x110000 or 0xD800 <= code < 0xE000:
-            raise pa.ArrowInvalid(f"invalid Unicode scalar value: {code}")
-        return chr(code)
-
-    return by_value(one, _TEXT, value)
+    return changed_texts("character", _TEXT, value)
 
 
 def hexadecimal(value: Value) -> pa.Array:
     """An integer in base 16, negative ones as their 64 bits."""
-    return by_value(lambda number: format(number & ((1 << 64) - 1), "x"), _TEXT, value)
+    return changed_texts("hexadecimal", _TEXT, value)
+
+
+def _checked(form: pa.Scalar) -> str:
+    name = str(form.as_py())
+    if name not in _FORMS:
+        raise BindError(f"there is no built-in encoding named {form.as_py()!r}, only 'hex' and 'base64'")
+    return name
 
 
 def encode(value: Value, form: pa.Scalar) -> pa.Array:
     """Bytes as `hex` or `base64` text."""
-    match form.as_py():
-        case "hex":
-            return by_bytes(bytes.hex, _TEXT, value)
-        case "base64":
-            return by_bytes(lambda one: base64.b64encode(one).decode().rstrip("="), _TEXT, value)
-        case other:
-            raise BindError(f"there is no built-in encoding named {other!r}, only 'hex' and 'base64'")
+    return changed_texts(f"to_{_checked(form)}", _TEXT, value)
 
 
 def decode(value: Value, form: pa.Scalar) -> pa.Array:
     """The bytes of `hex` or `base64` text. Raises pa.ArrowInvalid for other text."""
-
-    def one(text: str) -> bytes:
-        try:
-            if form.as_py() == "hex":
-                return bytes.fromhex(text)
-            return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-        except (ValueError, binascii.Error) as error:
-            raise pa.ArrowInvalid(f"Failed to decode value using {form.as_py()}: {error}") from None
-
-    if form.as_py() not in ("hex", "base64"):
-        raise BindError(f"there is no built-in encoding named {form.as_py()!r}, only 'hex' and 'base64'")
-    return by_value(one, _BYTES, value)
+    return changed_texts(f"from_{_checked(form)}", _BYTES, value)
 
 
 FUNCTIONS = SqlFunctions()

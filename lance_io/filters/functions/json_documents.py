@@ -1,6 +1,8 @@
 """JSON functions of text filters. They take documents as they are stored (JSONB, see `levels/jsonb.py`).
 
 A path leads to values inside a document (see `json_path`); a key is the name of a member, or the place of an item.
+Kernels follow literal paths through the stored bytes. Paths with conditions, paths that are columns, and conversions
+that need Python's numbers go through the documents as text.
 """
 
 from __future__ import annotations
@@ -9,21 +11,35 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
+from lance_io import _kernels
+from lance_io._kernels import DamagedError
 from lance_io.errors import FormatError, SchemaError
 from lance_io.filters.elementwise import by_value
 from lance_io.filters.functions.function_registry import SqlFunctions
-from lance_io.filters.functions.json_path import items, members, select
-from lance_io.levels.jsonb import json_texts
+from lance_io.filters.functions.json_path import items, members, plain_steps, select
+from lance_io.filters.kernel_calls import column_argument, flags
+from lance_io.levels.arrays import booleans, numbers
+from lance_io.levels.jsonb import JSON_DEPTH_MAX, json_texts
 from lance_io.levels.jsonb_write import jsonb_values
+from lance_io.spans import int64s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy.typing as npt
+
+    from lance_io._kernels import JsonStep, OwnedBuffer
     from lance_io.filters.elementwise import Value
 
+    States = npt.NDArray[np.uint8]
+
 _TEXT, _BOOL, _I64, _FLOAT = pa.string(), pa.bool_(), pa.int64(), pa.float64()
+_FOUND, _LEFT = 1, 2  # what `_kernels.select_json` says of a row
 _I64_RANGE: Final = range(-(1 << 63), 1 << 63)
 
 
@@ -37,6 +53,40 @@ def _texts(documents: Value) -> Value:
     return texts[0] if isinstance(documents, pa.Scalar) else texts
 
 
+def _steps(path: Value) -> list[JsonStep] | None:
+    """The steps of a path that is a literal and has no conditions; None for others."""
+    return plain_steps(path.as_py()) if isinstance(path, pa.Scalar) and path.is_valid else None
+
+
+def _select(documents: Value, steps: list[JsonStep], answer: str, wanted: str = "") -> tuple[States, list[OwnedBuffer]]:
+    """What `_kernels.select_json` finds. Raises pa.ArrowInvalid for bytes that are no documents."""
+    try:
+        found, buffers = _kernels.select_json(
+            len(documents), column_argument(documents), _present(documents), steps, answer, wanted, JSON_DEPTH_MAX
+        )
+    except (DamagedError, NotImplementedError) as error:
+        raise pa.ArrowInvalid(f"a value is no stored JSON document: {error}") from error
+    return np.frombuffer(memoryview(found), np.uint8), buffers
+
+
+def _present(documents: pa.Array) -> npt.NDArray[np.bool_] | None:
+    return flags(documents) if documents.null_count else None
+
+
+def _array(result: pa.DataType, states: States, buffers: list[Any]) -> pa.Array:
+    """An array of what was found, null elsewhere."""
+    validity = None if states.all() else booleans(states == _FOUND).buffers()[1]
+    memory = [one if isinstance(one, pa.Buffer) else pa.py_buffer(one) for one in buffers]
+    return pa.Array.from_buffers(result, len(states), [validity, *memory])
+
+
+def _tested(documents: pa.Array, states: States) -> pa.Array:
+    """Whether a row has found something, null for null documents."""
+    present = _present(documents)
+    there = None if present is None else booleans(present).buffers()[1]
+    return pa.Array.from_buffers(_BOOL, len(states), [there, booleans(states == _FOUND).buffers()[1]])
+
+
 def extract(documents: Value, path: Value) -> pa.Array:
     """What a path leads to, as JSON text: one value as it is, several as an array; null without one."""
 
@@ -44,12 +94,18 @@ def extract(documents: Value, path: Value) -> pa.Array:
         found = select(document, wanted)
         return None if not found else found[0] if len(found) == 1 else f"[{','.join(found)}]"
 
-    return by_value(one, _TEXT, _texts(documents), path)
+    steps = _steps(path)
+    if steps is None or isinstance(documents, pa.Scalar):
+        return by_value(one, _TEXT, _texts(documents), path)
+    return _array(_TEXT, *_select(documents, steps, "text"))
 
 
 def exists(documents: Value, path: Value) -> pa.Array:
     """Whether a path leads to a value."""
-    return by_value(lambda document, wanted: bool(select(document, wanted)), _BOOL, _texts(documents), path)
+    steps = _steps(path)
+    if steps is None or isinstance(documents, pa.Scalar):
+        return by_value(lambda document, wanted: bool(select(document, wanted)), _BOOL, _texts(documents), path)
+    return _tested(documents, _select(documents, steps, "exists")[0])
 
 
 def array_contains(documents: Value, path: Value, text: Value) -> pa.Array:
@@ -59,7 +115,10 @@ def array_contains(documents: Value, path: Value, text: Value) -> pa.Array:
         lists = [value for value in select(document, wanted) if value.startswith("[")]
         return any(shown in (item, _show(item)) for value in lists for item in items(value))
 
-    return by_value(one, _BOOL, _texts(documents), path, text)
+    steps, wanted = _steps(path), text.as_py() if isinstance(text, pa.Scalar) else None
+    if steps is None or wanted is None or isinstance(documents, pa.Scalar):
+        return by_value(one, _BOOL, _texts(documents), path, text)
+    return _tested(documents, _select(documents, steps, "contains", wanted)[0])
 
 
 def _show(value: str) -> str:
@@ -73,7 +132,10 @@ def array_length(documents: Value, path: Value) -> pa.Array:
         found = select(document, wanted)
         return None if not found else len(items(found[0])) if found[0].startswith("[") else 0
 
-    return by_value(one, _I64, _texts(documents), path)
+    steps = _steps(path)
+    if steps is None or isinstance(documents, pa.Scalar):
+        return by_value(one, _I64, _texts(documents), path)
+    return _array(_I64, *_select(documents, steps, "length"))
 
 
 def _find(document: str, key: str) -> str | None:
@@ -86,8 +148,18 @@ def _find(document: str, key: str) -> str | None:
     return None
 
 
+def _key_steps(documents: Value, key: Value) -> list[JsonStep] | None:
+    """As `_steps`, for a key."""
+    if isinstance(documents, pa.Scalar) or not isinstance(key, pa.Scalar) or not key.is_valid:
+        return None
+    return [("key", str(key.as_py()))]
+
+
 def got(documents: Value, key: Value) -> pa.Array:
     """The value at a key, as a stored document."""
+    steps = _key_steps(documents, key)
+    if steps is not None:
+        return _array(pa.large_binary(), *_select(documents, steps, "stored"))
     texts = by_value(_find, _TEXT, _texts(documents), key)
     try:
         return jsonb_values(texts, "json_get")
@@ -95,14 +167,28 @@ def got(documents: Value, key: Value) -> pa.Array:
         raise pa.ArrowInvalid(str(error)) from error
 
 
-def _getter(convert: Callable[[Any, str], Any], result: pa.DataType) -> Callable[[Value, Value], pa.Array]:
+def _getter(convert: Callable[[Any, str], Any], result: pa.DataType, answer: str) -> Callable[[Value, Value], pa.Array]:
     """A function that gives the value at a key, converted; null for null and where there is none."""
 
     def one(document: str, key: str) -> Any:
         raw = _find(document, key)
         return None if raw is None or raw == "null" else convert(json.loads(raw), raw)
 
-    return lambda documents, key: by_value(one, result, _texts(documents), key)
+    def get(documents: Value, key: Value) -> pa.Array:
+        steps = _key_steps(documents, key)
+        if steps is None:
+            return by_value(one, result, _texts(documents), key)
+        states, buffers = _select(documents, steps, answer)
+        if pt.is_boolean(result):
+            buffers = [booleans(int64s(buffers[0]) != 0).buffers()[1]]
+        found = _array(result, states, buffers)
+        left = np.flatnonzero(states == _LEFT)  # texts that may be numbers, and what cannot be converted
+        if len(left):
+            others = by_value(one, result, _texts(documents.take(numbers(left))), key)
+            found = pc.replace_with_mask(found, booleans(states == _LEFT), others)
+        return found
+
+    return get
 
 
 def _misfit(value: Any, what: str) -> pa.ArrowInvalid:
@@ -153,10 +239,10 @@ def _to_boolean(value: Any, raw: str) -> bool:
     raise _misfit(raw, "boolean")
 
 
-got_string = _getter(_to_string, _TEXT)
-got_integer = _getter(_to_integer, _I64)
-got_float = _getter(_to_float, _FLOAT)
-got_boolean = _getter(_to_boolean, _BOOL)
+got_string = _getter(_to_string, _TEXT, "string")
+got_integer = _getter(_to_integer, _I64, "integer")
+got_float = _getter(_to_float, _FLOAT, "float")
+got_boolean = _getter(_to_boolean, _BOOL, "boolean")
 
 
 FUNCTIONS = SqlFunctions()

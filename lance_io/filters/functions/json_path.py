@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -25,6 +26,8 @@ from lance_io.filters.syntax.tokens import END, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from lance_io._kernels import JsonStep
 
     Step: TypeAlias = Callable[[str, str], Iterator[str]]  # (value, document) to values
     Condition: TypeAlias = Callable[[str, str], bool]
@@ -91,6 +94,24 @@ def _follow(steps: tuple[Step, ...], value: str, document: str) -> list[str]:
     return found
 
 
+def plain_steps(path: str) -> list[JsonStep] | None:
+    """The steps of a path as kernels take them; None for one with conditions or `**`.
+
+    Raises pa.ArrowInvalid for text that is no path.
+    """
+    found: list[JsonStep] = []
+    for step in _parse(path):
+        if isinstance(step, _Member):
+            found.append(("member", step.name))
+        elif isinstance(step, _ItemsAt):
+            found.append([(*first, *last) for first, last in step.spans])
+        elif step in _ALL:
+            found.append((_ALL[step], ""))
+        else:
+            return None
+    return found
+
+
 @lru_cache(maxsize=256)
 def _parse(path: str) -> tuple[Step, ...]:
     parser = _Parser(path)
@@ -135,12 +156,12 @@ class _Parser:
         """The steps up to the end, or up to what cannot be one when not `whole`; `bare` when no `$` stands in front."""
         steps: list[Step] = []
         if bare and self._peek()[0] in ("word", "number"):
-            steps.append(_member(self._name()))  # the first name needs no dot
+            steps.append(_Member(self._name()))  # the first name needs no dot
         while True:
             if self.skip("."):
                 steps.append(self._after_dot())
             elif self.skip(":"):
-                steps.append(_member(self._name()))
+                steps.append(_Member(self._name()))
             elif self.skip("["):
                 steps.append(self._brackets())
             elif self.skip("?"):
@@ -165,19 +186,19 @@ class _Parser:
     def _after_dot(self) -> Step:
         if self.skip("**"):
             return _everything
-        return _all_members if self.skip("*") else _member(self._name())
+        return _all_members if self.skip("*") else _Member(self._name())
 
     def _brackets(self) -> Step:
         step: Step
         if self.skip("*"):
             step = _all_items
         elif self._peek()[0] == "string":
-            step = _member(self._name())
+            step = _Member(self._name())
         else:
             spans = [self._span()]
             while self.skip(","):
                 spans.append(self._span())
-            step = _items_at(spans)
+            step = _ItemsAt(tuple(spans))
         self._expect("]")
         return step
 
@@ -319,12 +340,15 @@ def _unwrap(value: Any) -> list[Any]:
 # -- steps -----------------------------------------------------------------------------------------------------------
 
 
-def _member(name: str) -> Step:
-    def step(value: str, document: str) -> Iterator[str]:
-        if value.startswith("{") and (found := members(value).get(name)) is not None:
-            yield found
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """The member with a name."""
 
-    return step
+    name: str
+
+    def __call__(self, value: str, document: str) -> Iterator[str]:
+        if value.startswith("{") and (found := members(value).get(self.name)) is not None:
+            yield found
 
 
 def _all_members(value: str, document: str) -> Iterator[str]:
@@ -339,6 +363,9 @@ def _all_items(value: str, document: str) -> Iterator[str]:
         yield value
 
 
+_ALL: Final[dict[Step, str]] = {_all_members: "all members", _all_items: "all items"}
+
+
 def _everything(value: str, document: str) -> Iterator[str]:
     pending = [value]
     while pending:
@@ -348,16 +375,19 @@ def _everything(value: str, document: str) -> Iterator[str]:
         pending.extend(reversed(inside))
 
 
-def _items_at(spans: list[tuple[tuple[bool, int], tuple[bool, int]]]) -> Step:
-    def step(value: str, document: str) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _ItemsAt:
+    """The items from a place to another, of each span; places as `_Parser` gives them."""
+
+    spans: tuple[tuple[tuple[bool, int], tuple[bool, int]], ...]
+
+    def __call__(self, value: str, document: str) -> Iterator[str]:
         if not value.startswith("["):
             return
         found = items(value)
-        for first, last in spans:
+        for first, last in self.spans:
             start, stop = ((len(found) - 1 if from_end else 0) + place for from_end, place in (first, last))
             yield from found[max(start, 0) : max(stop + 1, 0)] if start >= 0 or first != last else []
-
-    return step
 
 
 def _filter(condition: Condition) -> Step:

@@ -1,114 +1,91 @@
-"""List functions of text filters that give other lists: items added, dropped, replaced, put together.
-
-All work in one way, whatever the items are. The items of all arguments become one pool, and each gets a code that
-equal items share, nulls too. A function then says for each row which places of the pool make up its list:
-
-    array_append([7, 8], 7)    pool 7 8 7, codes 0 1 0    the arguments of the row are the places [0, 1] and 2
-                                                          the result is [0, 1, 2], taken from the pool
-"""
+"""List functions of text filters that give other lists: items added, dropped, replaced, put together (`list_pool`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lance_io import _kernels
 from lance_io.filters.binding.sql_types import is_list
-from lance_io.filters.elementwise import broadcast, by_value
+from lance_io.filters.elementwise import broadcast
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.list_columns import in_same_layout
-from lance_io.filters.value_order import codes
+from lance_io.filters.functions.list_pool import Pool, call, check_count, ends_for, ends_of, item_codes
+from lance_io.filters.kernel_calls import flags
+from lance_io.levels.arrays import booleans, numbers, values_of
 from lance_io.levels.portable import taken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
+
+    import numpy.typing as npt
 
     from lance_io.filters.elementwise import Value
 
-Places: TypeAlias = "range | list[int]"
+    Numbers = npt.NDArray[np.int64]
+    Flags = npt.NDArray[np.bool_]
 
 _DAY: Final = 86_400 * 10**9  # in nanoseconds
-ITEMS_MAX = 1 << 26  # of all lists that one call makes: `range` and `repeat` could ask for any number
+_ONE: Final = pa.scalar(1, pa.int64())
+_ALL: Final = pa.scalar((1 << 63) - 1, pa.int64())
+_ZERO: Final = pa.scalar(0, pa.int64())
+_U64: Final = pa.uint64()
 
 
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    """The items of all arguments, and for each argument the place or places of each row; None for a null list."""
-
-    items: pa.Array
-    codes: Sequence[int]
-    arguments: list[list[Any]]
-
-    def is_null(self, place: int) -> bool:
-        return not self.items[place].is_valid
+def _list_array(ends: Numbers, items: pa.Array, present: Flags | None = None) -> pa.Array:
+    """Lists of items that end where `ends` says; null where `present` is false."""
+    validity = None if present is None or present.all() else booleans(present).buffers()[1]
+    buffers = [validity, pa.py_buffer(ends.astype(np.int32))]
+    return pa.Array.from_buffers(pa.list_(items.type), len(ends) - 1, buffers, children=[items])
 
 
-def _depth(t: pa.DataType) -> int:
-    return 1 + _depth(t.value_type) if is_list(t) else 0
+def _nulled(found: pa.Array, *beside: Value) -> pa.Array:
+    """What was found, and null where a value beside it is."""
+    for value in beside:
+        if isinstance(value, pa.Scalar):
+            if not value.is_valid:
+                return pa.nulls(len(found), found.type)
+        elif value.null_count:
+            found = pc.if_else(value.is_valid(), found, pa.scalar(None, found.type))
+    return found
 
 
-def _pool(*values: Value) -> _Pool:
-    columns, start = list[pa.Array](), 0
-    arguments: list[list[Any]] = []
-    deepest = max(_depth(value.type) for value in values)  # those are the lists, the others items of such lists
-    for value in broadcast(*values):
-        is_item = _depth(value.type) < deepest
-        items = value if is_item else pc.list_flatten(value)
-        arguments.append(list(range(start, start + len(value))) if is_item else _pool_places(value, start))
-        columns.append(items)
-        start += len(items)
-    items = pa.concat_arrays(columns)
-    return _Pool(items, codes(items).tolist(), arguments)
-
-
-def lists_of(items: pa.Array, rows: Sequence[Places | None]) -> pa.Array:
-    """Lists of the items at the given places; a place of -1 is a null item. Raises pa.ArrowInvalid for too many."""
-    lengths = [0 if row is None else len(row) for row in rows]
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    if offsets[-1] > ITEMS_MAX:
-        raise pa.ArrowInvalid(f"lists of {offsets[-1]} items in all, at most {ITEMS_MAX}")
-    places = np.fromiter((place for row in rows for place in row or ()), np.int64, count=int(offsets[-1]))
-    chosen = taken(items, pa.array(places, mask=places < 0))
-    mask = pa.array([row is None for row in rows], pa.bool_())
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), chosen, mask=mask)
+def _filled(value: Value, by: int) -> Value:
+    """Integers with another one in place of nulls."""
+    if isinstance(value, pa.Scalar):
+        return value if value.is_valid else pa.scalar(by, value.type)
+    return value.fill_null(by) if value.null_count else value
 
 
 def append(lists: Value, item: Value) -> pa.Array:
     """The items and one more; of a null list only that one."""
-    pool = _pool(lists, item)
-    return lists_of(pool.items, [[*(row or ()), one] for row, one in zip(*pool.arguments, strict=True)])
+    return Pool(lists, item).edited("concatenate")
 
 
 def prepend(item: Value, lists: Value) -> pa.Array:
     """One item and those of the list behind it."""
-    pool = _pool(item, lists)
-    return lists_of(pool.items, [[one, *(row or ())] for one, row in zip(*pool.arguments, strict=True)])
+    return Pool(item, lists).edited("concatenate")
 
 
 def concatenate(*lists: Value) -> pa.Array:
     """The items of all lists; null lists are left out, and null when all are."""
-    pool = _pool(*lists)
-
-    def join_rows(rows: tuple[range | None, ...]) -> list[int] | None:
-        there = [row for row in rows if row is not None]
-        return [place for row in there for place in row] if there else None
-
-    return lists_of(pool.items, [join_rows(rows) for rows in zip(*pool.arguments, strict=True)])
+    return Pool(*lists).edited("concatenate")
 
 
 def positions(lists: Value, item: Value) -> pa.Array:
     """Every position of an item, list of u64 from 1; a null item is found where items are null."""
-    pool = _pool(lists, item)
-    codes, found = pool.codes, []
-    for row, one in zip(*pool.arguments, strict=True):
-        wanted = codes[one]
-        found.append(None if row is None else [i for i, at in enumerate(row, 1) if codes[at] == wanted])
-    return pa.array(found, pa.list_(pa.uint64()))
+    pool = Pool(lists, item)
+    known = item_codes(pool.items)
+    ends, found = call(_kernels.positions_in_lists, pool.num_rows, pool.arguments, known)
+    items = numbers(np.frombuffer(found, np.uint64))
+    validity = lists.is_valid().buffers()[1] if isinstance(lists, pa.Array) and lists.null_count else None
+    buffers = [validity, pa.py_buffer(ends)]
+    made = pa.Array.from_buffers(pa.list_(_U64), pool.num_rows, buffers, children=[items])
+    return _nulled(made, lists) if isinstance(lists, pa.Scalar) else made
 
 
 def position(lists: Value, item: Value, start: Value | None = None) -> pa.Array:
@@ -116,158 +93,94 @@ def position(lists: Value, item: Value, start: Value | None = None) -> pa.Array:
 
     start  the first position that counts. Raises pa.ArrowInvalid for one outside the list
     """
-    all_of_them = positions(lists, item).to_pylist()
-    if start is None:
-        return pa.array([found[0] if found else None for found in all_of_them], pa.uint64())
-    lists, starts = broadcast(lists, start)
-    rows = zip(all_of_them, pc.list_value_length(lists).to_pylist(), starts.to_pylist(), strict=True)
-    first: list[int | None] = []
-    for found, length, begin in rows:
-        if found is not None and not 1 <= (1 if begin is None else begin) <= max(length, 1):
-            raise pa.ArrowInvalid(f"start_from out of bounds: {begin} in a list of {length}")
-        first.append(next((at for at in found or () if at >= (begin or 1)), None))
-    return pa.array(first, pa.uint64())
+    pool = Pool(lists, item)
+    given = [*pool.arguments, *([] if start is None else [_numbers_of(_filled(start, 1))])]
+    found = call(_kernels.find_in_lists, pool.num_rows, given, item_codes(pool.items))
+    places = np.frombuffer(found, np.uint64)
+    return numbers(places, places == 0)
 
 
-def _without(lists: Value, item: Value, counts: list[int | None]) -> pa.Array:
-    pool = _pool(lists, item)
-    codes, rows = pool.codes, list[list[int] | None]()
-    for row, one, count in zip(*pool.arguments, counts, strict=True):
-        if row is None or count is None or pool.is_null(one):
-            rows.append(None)
-            continue
-        dropped = set([at for at in row if codes[at] == codes[one]][: max(count, 0)])
-        rows.append([at for at in row if at not in dropped])
-    return lists_of(pool.items, rows)
-
-
-def _counts(count: Value | int, *beside: Value) -> list[int | None]:
-    if isinstance(count, int):
-        return [count] * len(broadcast(*beside)[0])
-    counts: list[int | None] = broadcast(count, *beside)[0].to_pylist()
-    return counts
+def _numbers_of(value: Value) -> Numbers:
+    found: Numbers = values_of((pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value).cast(pa.int64()))
+    return found
 
 
 def without_first(lists: Value, item: Value) -> pa.Array:
     """The items without the first that equals `item`; null when `item` is."""
-    return _without(lists, item, _counts(1, lists, item))
+    return without_some(lists, item, _ONE)
 
 
 def without_some(lists: Value, item: Value, count: Value) -> pa.Array:
     """The items without the first `count` that equal `item`."""
-    lists, item, count = broadcast(lists, item, count)
-    return _without(lists, item, _counts(count, lists))
+    made = Pool(lists, item).edited("remove", _filled(count, 0), coded=True)
+    return _nulled(made, item, count)
 
 
 def without_all(lists: Value, item: Value) -> pa.Array:
     """The items that do not equal `item`."""
-    return _without(lists, item, _counts(ITEMS_MAX, lists, item))
-
-
-def _replace(lists: Value, old: Value, new: Value, counts: list[int | None]) -> pa.Array:
-    pool = _pool(lists, old, new)
-    codes, rows = pool.codes, list[list[int] | None]()
-    for row, before, after, count in zip(*pool.arguments, counts, strict=True):
-        hits = set([at for at in row or () if codes[at] == codes[before]][: max(count or 0, 0)])
-        rows.append(None if row is None else [after if at in hits else at for at in row])
-    return lists_of(pool.items, rows)
+    return without_some(lists, item, _ALL)
 
 
 def replace_first(lists: Value, old: Value, new: Value) -> pa.Array:
     """The items with `new` in place of the first that equals `old`."""
-    return _replace(lists, old, new, _counts(1, lists, old, new))
+    return replace_some(lists, old, new, _ONE)
 
 
 def replace_all(lists: Value, old: Value, new: Value) -> pa.Array:
     """The items with `new` in place of each that equals `old`."""
-    return _replace(lists, old, new, _counts(ITEMS_MAX, lists, old, new))
+    return replace_some(lists, old, new, _ALL)
 
 
 def replace_some(lists: Value, old: Value, new: Value, count: Value) -> pa.Array:
     """The items with `new` in place of the first `count` that equal `old`."""
-    lists, old, new, count = broadcast(lists, old, new, count)
-    return _replace(lists, old, new, _counts(count, lists))
+    return Pool(lists, old, new).edited("replace", _filled(count, 0), coded=True)
 
 
-def _as_sets(choose: Callable[[bool, bool], bool]) -> Callable[[Value, Value], pa.Array]:
-    """A set operation: distinct items in order, of those that `choose(in left, in right)` accepts."""
+def _as_sets(function: str) -> Callable[[Value, Value], pa.Array]:
+    """A set operation: distinct items in order."""
 
     def combine(left: Value, right: Value) -> pa.Array:
-        pool = _pool(left, right)
-        rows: list[list[int] | None] = []
-        for ours, theirs in zip(*pool.arguments, strict=True):
-            if ours is None or theirs is None:
-                rows.append(None)
-                continue
-            here, there = {pool.codes[at] for at in ours}, {pool.codes[at] for at in theirs}
-            first = {pool.codes[at]: at for at in reversed([*ours, *theirs])}
-            kept = dict.fromkeys(pool.codes[at] for at in [*ours, *theirs])
-            rows.append([first[code] for code in kept if choose(code in here, code in there)])
-        return lists_of(pool.items, rows)
+        return Pool(left, right).edited(function, coded=True)
 
     return combine
 
 
-union = _as_sets(lambda here, there: here or there)
-intersection = _as_sets(lambda here, there: here and there)
-difference = _as_sets(lambda here, there: here and not there)
+union, intersection, difference = _as_sets("union"), _as_sets("intersect"), _as_sets("except")
 
 
-def _rearrange(pick: Callable[[range], Places]) -> Callable[[Value], pa.Array]:
+def _rearrange(function: str) -> Callable[[Value], pa.Array]:
     def rearrange(lists: Value) -> pa.Array:
-        pool = _pool(lists)
-        return lists_of(pool.items, [None if row is None else pick(row) for row in pool.arguments[0]])
+        return Pool(lists).edited(function)
 
     return rearrange
 
 
-backwards = _rearrange(lambda row: row[::-1])
-without_last_item = _rearrange(lambda row: row[:-1])
-without_first_item = _rearrange(lambda row: row[1:])
+backwards = _rearrange("reverse")
+without_last_item, without_first_item = _rearrange("without_last"), _rearrange("without_first")
 
 
 def part(lists: Value, start: Value, stop: Value, step: Value | None = None) -> pa.Array:
     """The items from a position to another, both counted from 1, or from the end when negative."""
-    lists, *bounds = broadcast(lists, start, stop, *([] if step is None else [step]))
-    pool = _pool(lists)
-    rows: list[Places | None] = []
-    for row, *ends in zip(pool.arguments[0], *[one.to_pylist() for one in bounds], strict=True):
-        rows.append(None if row is None or None in ends else _slice(row, *ends))
-    return lists_of(pool.items, rows)
-
-
-def _slice(row: range, start: int, stop: int, step: int = 1) -> Places:
-    if step == 0:
-        raise pa.ArrowInvalid("array_slice got invalid stride: 0, it cannot be 0")
-    length = len(row)
-    first = max(length + start, 0) if start < 0 else max(start - 1, 0)
-    last = length + stop if stop < 0 else min(stop - 1, length - 1)
-    if step > 0:
-        return [row[i] for i in range(first, last + 1, step)]
-    return [row[i] for i in range(min(first, length - 1), max(last, 0) - 1, step)] if first < length else []
+    bounds = [start, stop, *([] if step is None else [step])]
+    return _nulled(Pool(*broadcast(lists, start)[:1]).edited("part", *[_filled(one, 1) for one in bounds]), *bounds)
 
 
 def resize(lists: Value, size: Value, fill: Value | None = None) -> pa.Array:
     """The items cut, or filled up with nulls or another item, to a number. Raises pa.ArrowInvalid below zero."""
-    lists, size, *filling = broadcast(lists, size, *([] if fill is None else [fill]))
-    pool = _pool(lists, *filling)
-    fills = pool.arguments[1] if filling else [-1] * len(lists)
-    rows: list[Places | None] = []
-    for row, count, place in zip(pool.arguments[0], size.to_pylist(), fills, strict=True):
-        wanted = count or 0
-        if not 0 <= wanted <= ITEMS_MAX:
-            raise pa.ArrowInvalid(f"array_resize: a list cannot have {wanted} items")
-        rows.append(None if row is None else [*row[:wanted], *[place] * (wanted - len(row))])
-    return lists_of(pool.items, rows)
+    (column,) = broadcast(lists, *[value for value in (size, fill) if isinstance(value, pa.Array)])[:1]
+    wanted = _filled(size, 0)
+    pool = Pool(column) if fill is None else Pool(column, fill)
+    pool.arguments.insert(1, _numbers_of(wanted))
+    return pool.edited("resize")
 
 
 def repeat(item: Value, count: Value) -> pa.Array:
     """A list that holds an item several times; null for a null count."""
     items, counts = broadcast(item, count)
-    wanted = [None if n is None else max(n, 0) for n in counts.to_pylist()]
-    if sum(n or 0 for n in wanted) > ITEMS_MAX:
-        raise pa.ArrowInvalid(f"array_repeat: more than {ITEMS_MAX} items")
-    return lists_of(items, [None if n is None else [row] * n for row, n in enumerate(wanted)])
+    wanted = np.maximum(values_of(_filled(counts, 0).cast(pa.int64())), 0)
+    ends = ends_for(wanted, "array_repeat")
+    places = np.repeat(np.arange(len(items)), wanted)
+    return _list_array(ends, taken(items, numbers(places)), flags(counts) if counts.null_count else None)
 
 
 def flatten(lists: Value) -> pa.Array:
@@ -275,55 +188,41 @@ def flatten(lists: Value) -> pa.Array:
     (lists,) = broadcast(lists)
     if not is_list(lists.type.value_type):
         return lists
-    outer, inner = _pool_places(lists), pc.list_flatten(lists)
-    inside = _pool_places(inner)
-    rows = [None if row is None else [at for one in row for at in inside[one] or ()] for row in outer]
-    return lists_of(pc.list_flatten(inner), rows)
-
-
-def _pool_places(lists: pa.Array, start: int = 0) -> list[range | None]:
-    ends = [start, *(start + np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())).tolist()]
-    present = lists.is_valid().to_pylist()
-    return [range(*ab) if there else None for ab, there in zip(pairwise(ends), present, strict=True)]
+    inner = pc.list_flatten(lists)
+    ends = ends_of(inner)[ends_of(lists)]
+    return _list_array(ends, pc.list_flatten(inner), flags(lists) if lists.null_count else None)
 
 
 def zip_lists(*lists: Value) -> pa.Array:
     """Lists of structs with the fields `1`, `2` ... of the items side by side, short lists filled up with nulls."""
     columns = broadcast(*lists)
-    places = [_pool_places(one) for one in columns]
-    longest = [
-        None if all(row is None for row in rows) else max(len(row or ()) for row in rows)
-        for rows in zip(*places, strict=True)
-    ]
-    fields = [
-        lists_of(
-            pc.list_flatten(column),
-            [
-                None if size is None else [*(row or ()), *[-1] * (size - len(row or ()))]
-                for row, size in zip(rows, longest, strict=True)
-            ],
-        )
-        for column, rows in zip(columns, places, strict=True)
-    ]
-    items = pa.StructArray.from_arrays([one.flatten() for one in fields], [str(i + 1) for i in range(len(fields))])
-    return pa.ListArray.from_arrays(fields[0].offsets, items, mask=fields[0].is_null())
+    present = np.logical_or.reduce([flags(one) for one in columns])
+    ends = [ends_of(one) for one in columns]
+    longest = np.maximum.reduce([np.diff(one) for one in ends])
+    made = ends_for(longest, "arrays_zip")
+    row_of = np.repeat(np.arange(len(longest)), longest)
+    within = np.arange(len(row_of)) - made[row_of]
+    fields = []
+    for column, at in zip(columns, ends, strict=True):
+        places = at[row_of] + within
+        fields.append(taken(pc.list_flatten(column), numbers(places, places >= at[row_of + 1])))
+    items = pa.StructArray.from_arrays(fields, [str(i + 1) for i in range(len(fields))])
+    return _list_array(made, items, present)
 
 
 def first_valid(lists: Value) -> pa.Array:
     """The first item that is not null."""
-    (lists,) = broadcast(lists)
-    items = pc.list_flatten(lists)
-    valid = items.is_valid().to_pylist()
-    places = [next((at for at in row or () if valid[at]), None) for row in _pool_places(lists)]
-    return taken(items, pa.array(places, pa.int64()))
+    pool = Pool(*broadcast(lists))
+    found = call(_kernels.first_valid_items, pool.num_rows, pool.arguments[0], flags(pool.items))
+    return pool.at(np.frombuffer(found, np.int64))
 
 
-def _dates_between(first: Value, stop: Value, step: Value, *, inclusive: bool, items_max: int) -> pa.Array:
+def _dates_between(first: Value, stop: Value, step: Value, *, inclusive: bool) -> pa.Array:
     """Lists of the dates or times from one to another in steps of an interval; null where an argument is.
 
-    Raises pa.ArrowInvalid for an empty step, and for more items than `items_max` in all.
+    Raises pa.ArrowInvalid for an empty step, and for too many items in all.
     """
-    rows, left = list[list[int] | None](), items_max
+    rows, num_items = list[list[int] | None](), 0
     is_date = pt.is_date(first.type)
     kind = pa.date32() if is_date else pa.timestamp("ns", getattr(first.type, "tz", None))
     firsts, stops, steps = broadcast(pc.cast(first, kind), pc.cast(stop, kind), step)
@@ -340,9 +239,8 @@ def _dates_between(first: Value, stop: Value, step: Value, *, inclusive: bool, i
         closed = inclusive or is_date
         while (at < last or (closed and at == last)) if forward else (at > last or (closed and at == last)):
             found.append(at)
-            left, times = left - 1, times + 1
-            if left < 0:
-                raise pa.ArrowInvalid(f"range: more than {items_max} items")
+            num_items, times = num_items + 1, times + 1
+            check_count(num_items, "range")
             at = _shift(begin, span, times, is_date)
         rows.append(found)
     return pa.array(rows, pa.list_(pa.int32() if is_date else pa.int64())).cast(pa.list_(kind))
@@ -365,27 +263,41 @@ def _shift(begin: int, span: pa.MonthDayNano, times: int, is_date: bool) -> int:
 def _series(*, inclusive: bool) -> Callable[..., pa.Array]:
     def series(first: Value, stop: Value | None = None, step: Value | None = None) -> pa.Array:
         if stop is not None and step is not None and pa.types.is_interval(step.type):
-            return _dates_between(first, stop, step, inclusive=inclusive, items_max=ITEMS_MAX)
+            return _dates_between(first, stop, step, inclusive=inclusive)
         if any(one is not None and not pa.types.is_integer(one.type) for one in (first, stop, step)):
             raise pa.ArrowTypeError("range takes integers, or two dates and an interval")
         if stop is None:
-            first, stop = pa.scalar(0, pa.int64()), first
-        left = ITEMS_MAX
-
-        def one(begin: int, end: int, by: int) -> list[int]:
-            nonlocal left
-            if by == 0:
-                raise pa.ArrowInvalid("step can't be 0 for function range(start [, stop, step])")
-            limit = end + ((1 if by > 0 else -1) if inclusive else 0)
-            left -= max(-((begin - limit) // by), 0)
-            if left < 0:
-                raise pa.ArrowInvalid(f"range: more than {ITEMS_MAX} numbers")
-            return list(range(begin, limit, by))
-
-        by_one = pa.scalar(1, pa.int64())
-        return by_value(one, pa.list_(pa.int64()), first, stop, by_one if step is None else step)
+            first, stop = _ZERO, first
+        return _numbers_between(first, stop, _ONE if step is None else step, inclusive=inclusive)
 
     return series
+
+
+def _numbers_between(first: Value, stop: Value, step: Value, *, inclusive: bool) -> pa.Array:
+    """Lists of the numbers from one to another; null where an argument is.
+
+    Raises pa.ArrowInvalid for a step of 0, and for too many numbers in all.
+    """
+    columns = broadcast(first, stop, step)
+    present = np.logical_and.reduce([flags(one) for one in columns])
+    begin, end, by = (np.where(present, values_of(_filled(one, 1).cast(pa.int64())), 1) for one in columns)
+    if (by == 0).any():
+        raise pa.ArrowInvalid("step can't be 0 for function range(start [, stop, step])")
+    forward = by > 0
+    low, high = (np.where(forward, *pair).astype(np.uint64) for pair in ((begin, end), (end, begin)))
+    stride = np.where(forward, by, -by).astype(np.uint64)  # of the smallest number, too: it is its own negative
+    span, signed = high - low, np.where(forward, end > begin, end < begin)
+    whole = np.uint64(0 if inclusive else 1)
+    runs = (signed | (inclusive & (end == begin))) & present
+    lengths = np.where(runs, (span - whole) // stride + np.uint64(1), np.uint64(0))
+    ends = ends_for(lengths, "range")
+    counts = np.diff(ends)
+    places = np.arange(ends[-1])  # value = begin + (place - place of the first) * by
+    if (by == by[:1]).all():
+        found = places * by[:1] + np.repeat(begin - ends[:-1] * by, counts) if len(by) else places
+    else:
+        found = places * np.repeat(by, counts) + np.repeat(begin - ends[:-1] * by, counts)
+    return _list_array(ends, numbers(found), present)
 
 
 numbers_below = _series(inclusive=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +12,14 @@ import pyarrow.types as pt
 
 from lance_io.filters.binding.casts import positional, sql_cast
 from lance_io.filters.binding.sql_types import is_list
-from lance_io.filters.elementwise import broadcast, by_value
+from lance_io.filters.elementwise import broadcast
 from lance_io.filters.evaluate import compare
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.list_columns import in_same_layout, lists_of_rows, map_entries
-from lance_io.filters.value_order import codes, sort_keys
+from lance_io.filters.functions.list_pool import Pool, ends_of
+from lance_io.filters.kernel_calls import flags
+from lance_io.filters.value_order import codes
+from lance_io.levels.arrays import booleans, numbers
 from lance_io.levels.portable import kept, taken
 
 if TYPE_CHECKING:
@@ -109,20 +112,27 @@ def dimensions(lists: Value) -> pa.Array:
 
     Where the first item is null, or there is none, a level has no items; those of a fixed size hold them even so.
     """
-    sizes_of_nulls, inner_type = list[int](), lists.type.value_type
-    while is_list(inner_type):
-        sizes_of_nulls.append(inner_type.list_size if pa.types.is_fixed_size_list(inner_type) else 0)
-        inner_type = inner_type.value_type
-
-    def one(items: list[Any]) -> list[int] | None:
-        sizes = [len(items)]
-        inner: list[Any] | None = items
-        for size_of_null in sizes_of_nulls:
-            inner = inner[0] if inner else None
-            sizes.append(size_of_null if inner is None else len(inner))
-        return sizes if items else None
-
-    return by_value(one, pa.list_(pa.uint64()), pa.array(broadcast(lists)[0].to_pylist(), lists.type))
+    (level,) = broadcast(lists)
+    ends = ends_of(level)
+    sizes, firsts = [np.diff(ends)], ends[:-1]
+    has_first = sizes[0] > 0
+    present = (flags(level) & has_first) if level.null_count else has_first
+    while is_list(level.type.value_type):
+        level = pc.list_flatten(level)
+        size_of_null = level.type.list_size if pt.is_fixed_size_list(level.type) else 0
+        ends = ends_of(level)
+        at = np.where(has_first, firsts, 0)
+        if not len(level):
+            sizes.append(np.full(len(at), size_of_null))
+            continue
+        is_there = has_first & flags(level)[at]
+        found = np.diff(ends)[at]
+        sizes.append(np.where(is_there, found, size_of_null))
+        has_first, firsts = is_there & (found > 0), ends[at]
+    items = numbers(np.stack(sizes, axis=1).reshape(-1).astype(np.uint64))
+    offsets = np.arange(0, len(items) + 1, len(sizes), dtype=np.int32)
+    made = pa.ListArray.from_arrays(pa.array(offsets), items)
+    return pc.if_else(booleans(present), made, pa.scalar(None, made.type))
 
 
 def num_entries(value: Value) -> pa.Array:
@@ -178,70 +188,31 @@ def _from_counts(counts: np.ndarray, items: pa.Array) -> pa.Array:
 
 def distinct(lists: Value) -> pa.Array:
     """The items without repetitions, where each occurs first."""
-    (lists,) = broadcast(lists)
-    keys, _ = _keys(lists, lists)
-    firsts = np.sort(np.unique(keys, return_index=True)[1])
-    counts = np.bincount(_parents(lists)[firsts], minlength=len(lists))
-    made = _from_counts(counts, taken(pc.list_flatten(lists), pa.array(firsts)))
-    return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type))
-
-
-def _ranks(items: pa.Array, *, down: bool, nulls_last: bool, nulls_below: bool | None = None) -> np.ndarray:
-    """The place of each item when all are sorted.
-
-    nulls_below  nulls inside of an item are below everything else, or above; None puts them where nulls beside it go
-    """
-    if pt.is_nested(items.type):
-        keys = sort_keys(items, nulls_below=nulls_last is down if nulls_below is None else nulls_below)
-        present = [place for place, key in enumerate(keys) if key is not None]
-        present.sort(key=keys.__getitem__, reverse=down)
-        absent = [place for place, key in enumerate(keys) if key is None]
-        places = np.array([*present, *absent] if nulls_last else [*absent, *present], dtype=np.int64)
-    else:
-        order = "descending" if down else "ascending"
-        null_placement = "at_end" if nulls_last else "at_start"
-        places = pc.array_sort_indices(items, order=order, null_placement=null_placement).to_numpy()
-    ranks = np.empty(len(items), dtype=np.int64)
-    ranks[places] = np.arange(len(items))
-    return ranks
+    return Pool(*broadcast(lists)).edited("distinct", coded=True)
 
 
 def in_order(lists: Value, order: pa.Scalar | None = None, nulls: pa.Scalar | None = None) -> pa.Array:
     """The items sorted, `asc` or `desc`, with `nulls first` (as without the argument) or `nulls last`."""
-    (lists,) = broadcast(lists)
     down = order is not None and (order.as_py() or "").lower() == "desc"
     last = nulls is not None and (nulls.as_py() or "").lower() == "nulls last"
-    flat = pc.list_flatten(lists)
-    ranks = _ranks(flat, down=down, nulls_last=last)
-    sorted_items = taken(flat, pa.array(np.lexsort((ranks, _parents(lists)))))
-    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    made = _from_counts(counts, sorted_items)
-    return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type))
+    return Pool(*broadcast(lists)).sorted(down=down, nulls_first=not last)
 
 
-def _extreme(lists: Value, *, largest_first: bool) -> pa.Array:
-    (lists,) = broadcast(lists)
-    flat, parents = pc.list_flatten(lists), _parents(lists)
-    if pt.is_struct(flat.type):  # in pylance structs with a null inside compare with none: the order of items decides
+def _extreme(lists: Value, *, largest: bool) -> pa.Array:
+    pool = Pool(*broadcast(lists))
+    if pt.is_struct(pool.items.type):  # in pylance those with a null inside compare with none: the order decides
         raise pa.ArrowNotImplementedError("the least or greatest of structs")
-    ranks = _ranks(flat, down=largest_first, nulls_last=True, nulls_below=False)
-    order = np.lexsort((ranks, parents))
-    rows, firsts = np.unique(parents[order], return_index=True)
-    chosen = np.zeros(len(lists), dtype=np.int64)
-    chosen[rows] = order[firsts]
-    none = np.ones(len(lists), dtype=np.bool_)
-    none[rows] = False
-    return taken(flat, pa.array(chosen, mask=none))
+    return pool.extremes(largest=largest)
 
 
 def smallest(lists: Value) -> pa.Array:
     """The smallest item; null when there is none."""
-    return _extreme(lists, largest_first=False)
+    return _extreme(lists, largest=False)
 
 
 def largest(lists: Value) -> pa.Array:
     """The largest item; null when there is none."""
-    return _extreme(lists, largest_first=True)
+    return _extreme(lists, largest=True)
 
 
 FUNCTIONS = SqlFunctions()

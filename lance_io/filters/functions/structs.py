@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lance_io import _kernels
 from lance_io.errors import BindError
 from lance_io.filters.binding.casts import sql_cast
-from lance_io.filters.binding.coercion import common_type
+from lance_io.filters.binding.coercion import cast, common_type
 from lance_io.filters.binding.sql_types import is_list
 from lance_io.filters.elementwise import broadcast
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.list_columns import map_entries
+from lance_io.filters.functions.list_pool import Pool, call, ends_of, item_codes
+from lance_io.levels.arrays import numbers
+from lance_io.levels.portable import taken
 
 if TYPE_CHECKING:
     from lance_io.filters.elementwise import Value
@@ -51,21 +56,20 @@ def map_of(keys: Value, values: Value) -> pa.Array:
     if pc.all(pc.fill_null(same, True)).as_py() is False:
         raise pa.ArrowInvalid("map requires key and value lists to have the same length")
     keys, values = (pc.if_else(present, one, pa.scalar(None, one.type)) for one in (keys, values))
-    for row in keys.to_pylist():
-        if row is not None and None in row:
-            raise pa.ArrowInvalid("map key cannot be null")
-        if row is not None and len({repr(key) for key in row}) < len(row):
-            raise pa.ArrowInvalid(f"map key must be unique, found one twice in {row!r}"[:200])
-    offsets = pa.array([0, *pc.cumulative_sum(pc.fill_null(pc.list_value_length(keys), 0)).to_pylist()], pa.int32())
-    return pa.MapArray.from_arrays(offsets, pc.list_flatten(keys), pc.list_flatten(values), mask=pc.invert(present))
+    inside = pc.list_flatten(keys)
+    if inside.null_count:
+        raise pa.ArrowInvalid("map key cannot be null")
+    if len(Pool(keys).edited("distinct", coded=True).flatten()) < len(inside):
+        raise pa.ArrowInvalid("map key must be unique, found one twice")
+    offsets = pa.array(ends_of(keys).astype(np.int32))
+    return pa.MapArray.from_arrays(offsets, inside, pc.list_flatten(values), mask=pc.invert(present))
 
 
 def _column_of(maps: Value, place: int) -> pa.Array:
     entries = map_entries(maps)
     inside = pc.struct_field(entries.flatten(), [place])
-    lengths = pc.fill_null(pc.list_value_length(entries), 0)
-    offsets = pa.array([0, *pc.cumulative_sum(lengths).to_pylist()], pa.int32())
-    return pa.ListArray.from_arrays(offsets, inside, mask=entries.is_null())
+    offsets = pa.array(ends_of(entries).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, inside, mask=entries.is_null() if entries.null_count else None)
 
 
 def map_keys(maps: Value) -> pa.Array:
@@ -80,14 +84,17 @@ def map_values(maps: Value) -> pa.Array:
 
 def map_extract(maps: Value, key: Value) -> pa.Array:
     """The value of a key in a list of one; of null where the key is not there."""
-    maps, keys = broadcast(maps, key)
-    entries = map_entries(maps)
-    wanted = keys if common_type(keys.type, maps.type.key_type) else sql_cast(keys, maps.type.key_type, lenient=True)
-    found = [
-        [next((one["value"] for one in row or () if one["key"] == at), None)]
-        for row, at in zip(entries.to_pylist(), wanted.to_pylist(), strict=True)
-    ]
-    return pa.array(found, pa.list_(maps.type.item_type))
+    (maps,) = broadcast(maps, *([key] if isinstance(key, pa.Array) else []))[:1]
+    held = maps.type.key_type
+    both = common_type(key.type, held)
+    wanted = cast(key, both, safe=False) if both else sql_cast(key, held, lenient=True)
+    keys = _column_of(maps, 0)
+    pool = Pool(keys if wanted.type == held else keys.cast(pa.list_(wanted.type), safe=False), wanted)
+    at = np.frombuffer(call(_kernels.find_in_lists, len(maps), pool.arguments, item_codes(pool.items)), np.int64)
+    inside = pc.list_flatten(_column_of(maps, 1))
+    places = ends_of(map_entries(maps))[:-1] + at - 1
+    found = taken(inside, numbers(places, at == 0))
+    return pa.ListArray.from_arrays(pa.array(np.arange(len(maps) + 1, dtype=np.int32)), found)
 
 
 FUNCTIONS = SqlFunctions()

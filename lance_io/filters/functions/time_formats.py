@@ -18,8 +18,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from contextlib import suppress
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SECOND: Final = 10**9
 DAY: Final = 86_400 * SECOND
@@ -82,9 +86,13 @@ _ITEM: Final = re.compile(r"%[-_0]?(\.[369]?f|[369]f|:z|.)|(\s+)|([^%\s]+)", re.
 
 
 class TimeFormat:
-    """A pattern. Raises ValueError for one that is unknown."""
+    """A pattern. Raises ValueError for one that is unknown.
+
+    items  its parts as kernels take them: fields by their letters, `text` or `space`; and the text
+    """
 
     def __init__(self, pattern: str) -> None:
+        self.items: list[tuple[str, str]] = []
         self._names: list[str] = []
         self._regex = re.compile("".join(self._parts(pattern)), re.IGNORECASE | re.ASCII)
 
@@ -97,13 +105,16 @@ class TimeFormat:
             at = found.end()
             field, space, text = found.groups()
             if space or field in ("n", "t"):
+                self.items.append(("space", ""))
                 parts.append(r"\s*+")
             elif text or field == "%":
+                self.items.append(("text", text or field))
                 parts.append(f"(?-i:{re.escape(text or field)})")
             elif field in _SHORTHANDS:
                 parts += self._parts(_SHORTHANDS[field])
             elif field in _FIELDS:
                 name, regex = _FIELDS[field]
+                self.items.append((field, ""))
                 self._names.append(name)
                 parts.append(f"(?>{regex})")
             else:
@@ -125,8 +136,18 @@ class TimeFormat:
 
 
 @lru_cache(maxsize=64)
-def _format(pattern: str) -> TimeFormat:
+def time_format(pattern: str) -> TimeFormat:
+    """The pattern taken apart. Raises ValueError for one that is unknown."""
     return TimeFormat(pattern)
+
+
+def known_items(patterns: Iterable[str]) -> list[list[tuple[str, str]]]:
+    """The parts of the patterns that are known."""
+    found = list[list[tuple[str, str]]]()
+    for pattern in patterns:
+        with suppress(ValueError):
+            found.append(time_format(pattern).items)
+    return found
 
 
 def read_time(text: str, pattern: str) -> int:
@@ -134,7 +155,7 @@ def read_time(text: str, pattern: str) -> int:
 
     A date without a time is its midnight.
     """
-    fields = _format(pattern).fields(text)
+    fields = time_format(pattern).fields(text)
     if "timestamp" in fields:
         return int(fields["timestamp"]) * SECOND + _fraction(fields)
     days = _date(fields).toordinal() - dt.date(1970, 1, 1).toordinal()
@@ -148,7 +169,7 @@ def read_time(text: str, pattern: str) -> int:
 
 def read_time_of_day(text: str, pattern: str) -> int:
     """Nanoseconds since midnight. Raises ValueError for a text that does not follow the pattern."""
-    return _time_of_day(_format(pattern).fields(text))
+    return _time_of_day(time_format(pattern).fields(text))
 
 
 def _has_time(fields: dict[str, str]) -> bool:

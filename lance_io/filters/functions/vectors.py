@@ -52,6 +52,8 @@ class _Vectors:
 
     def matrix(self, rows: Rows, width: int) -> Floats:
         """The items of rows that have `width` each."""
+        if len(self.items) == len(rows) * width:  # those of all rows, one behind another
+            return self.items.reshape(len(rows), width)
         found: Floats = self.items[self.starts[rows][:, None] + np.arange(width)]
         return found
 

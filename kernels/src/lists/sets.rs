@@ -1,0 +1,94 @@
+//! Lists as sets: distinct items in the order in which they come.
+
+use super::arguments::Arguments;
+use pyo3::prelude::*;
+use std::collections::HashSet;
+use std::ops::Range;
+
+/// Up to so many items are looked up one after the other.
+const FEW_ITEMS: usize = 24;
+
+/// Whether a code is among those of some places.
+enum Members<'a> {
+    Few(&'a [i64]),
+    Many(HashSet<i64>),
+}
+
+impl<'a> Members<'a> {
+    fn of(codes: &'a [i64], places: Range<usize>) -> Self {
+        match places.len() <= FEW_ITEMS {
+            true => Members::Few(&codes[places]),
+            false => Members::Many(codes[places].iter().copied().collect()),
+        }
+    }
+
+    fn has(&self, code: i64) -> bool {
+        match self {
+            Members::Few(codes) => codes.contains(&code),
+            Members::Many(codes) => codes.contains(&code),
+        }
+    }
+}
+
+/// Put the places whose codes are wanted, and were not put since `begin`.
+fn put(
+    codes: &[i64],
+    places: impl Iterator<Item = usize>,
+    most: usize,
+    wanted: impl Fn(i64) -> bool,
+    out: &mut Vec<i64>,
+) -> PyResult<bool> {
+    let begin = out.len();
+    let mut seen = (most > FEW_ITEMS).then(HashSet::new);
+    for place in places {
+        let code = codes[place];
+        if !wanted(code) {
+            continue;
+        }
+        let is_new = match &mut seen {
+            Some(seen) => seen.insert(code),
+            None => out[begin..].iter().all(|&other| codes[other as usize] != code),
+        };
+        if is_new {
+            out.push(place as i64);
+        }
+    }
+    Ok(true)
+}
+
+pub fn distinct(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Vec<i64>) -> PyResult<bool> {
+    match arguments.places(0, row)? {
+        Some(places) => put(codes, places.clone(), places.len(), |_| true, out),
+        None => Ok(false),
+    }
+}
+
+fn both(arguments: &Arguments<'_>, row: usize) -> PyResult<Option<(Range<usize>, Range<usize>)>> {
+    Ok(arguments.places(0, row)?.zip(arguments.places(1, row)?))
+}
+
+pub fn union(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Vec<i64>) -> PyResult<bool> {
+    let Some((ours, theirs)) = both(arguments, row)? else {
+        return Ok(false);
+    };
+    let most = ours.len() + theirs.len();
+    put(codes, ours.chain(theirs), most, |_| true, out)
+}
+
+/// In the order of the longer list, of the first where both are as long.
+pub fn intersect(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Vec<i64>) -> PyResult<bool> {
+    let Some((ours, theirs)) = both(arguments, row)? else {
+        return Ok(false);
+    };
+    let (shorter, longer) = if ours.len() < theirs.len() { (ours, theirs) } else { (theirs, ours) };
+    let (members, most) = (Members::of(codes, shorter.clone()), shorter.len());
+    put(codes, longer, most, |code| members.has(code), out)
+}
+
+pub fn except(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Vec<i64>) -> PyResult<bool> {
+    let Some((ours, theirs)) = both(arguments, row)? else {
+        return Ok(false);
+    };
+    let (members, most) = (Members::of(codes, theirs), ours.len());
+    put(codes, ours, most, |code| !members.has(code), out)
+}

@@ -1,0 +1,100 @@
+//! Bytes and numbers as digits, and back.
+
+use super::arguments::{reserve, Row};
+use crate::error::invalid;
+use pyo3::prelude::*;
+use std::io::Write;
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// The character with a code point.
+pub fn character(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
+    let code = row.number(0)?;
+    let found = u32::try_from(code).ok().and_then(char::from_u32);
+    let one = found.ok_or_else(|| invalid(format!("invalid Unicode scalar value: {code}")))?;
+    out.extend_from_slice(one.encode_utf8(&mut [0; 4]).as_bytes());
+    Ok(())
+}
+
+/// The 64 bits of an integer in base 16, without zeros in front.
+pub fn hexadecimal(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
+    let number = row.number(0)? as u64;
+    let num_digits = (16 - number.leading_zeros() as usize / 4).max(1);
+    out.extend((0..num_digits).rev().map(|place| HEX[(number >> (4 * place)) as usize & 15]));
+    Ok(())
+}
+
+pub fn to_hex(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
+    let bytes = row.bytes(0)?;
+    reserve(out, 2 * bytes.len())?;
+    out.extend(bytes.iter().flat_map(|byte| [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]));
+    Ok(())
+}
+
+/// Without `=` at the end.
+pub fn to_base64(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
+    let bytes = row.bytes(0)?;
+    reserve(out, bytes.len().div_ceil(3) * 4)?;
+    for three in bytes.chunks(3) {
+        let [a, b, c] = [three[0], three.get(1).copied().unwrap_or(0), three.get(2).copied().unwrap_or(0)];
+        let bits = u32::from(a) << 16 | u32::from(b) << 8 | u32::from(c);
+        let digits = [18, 12, 6, 0].map(|shift| BASE64[(bits >> shift) as usize & 63]);
+        out.extend_from_slice(&digits[..three.len() + 1]);
+    }
+    Ok(())
+}
+
+fn failed(form: &str, why: impl std::fmt::Display) -> PyErr {
+    invalid(format!("Failed to decode value using {form}: {why}"))
+}
+
+fn hex_digit(digit: u8) -> PyResult<u8> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        b'A'..=b'F' => Ok(digit - b'A' + 10),
+        _ => Err(failed("hex", format_args!("{:?} is no digit", char::from(digit)))),
+    }
+}
+
+pub fn from_hex(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
+    let digits = row.bytes(0)?;
+    if !digits.len().is_multiple_of(2) {
+        return Err(failed("hex", format_args!("{} digits", digits.len())));
+    }
+    for pair in digits.chunks_exact(2) {
+        out.push(hex_digit(pair[0])? << 4 | hex_digit(pair[1])?);
+    }
+    Ok(())
+}
+
+fn base64_digit(digit: u8) -> PyResult<u32> {
+    Ok(u32::from(match digit {
+        b'A'..=b'Z' => digit - b'A',
+        b'a'..=b'z' => digit - b'a' + 26,
+        b'0'..=b'9' => digit - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => return Err(failed("base64", format_args!("{:?} is no digit", char::from(digit)))),
+    }))
+}
+
+/// With `=` at the end or without.
+pub fn from_base64(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
+    let digits = row.bytes(0)?;
+    let padding = digits.iter().rev().take(2).take_while(|&&digit| digit == b'=').count();
+    let padding = if digits.len().is_multiple_of(4) { padding } else { 0 };
+    for four in digits[..digits.len() - padding].chunks(4) {
+        let mut bits = 0;
+        for (&digit, shift) in four.iter().zip([18, 12, 6, 0]) {
+            bits |= base64_digit(digit)? << shift;
+        }
+        let num_bytes = four.len() * 6 / 8;
+        if num_bytes == 0 || bits & ((1 << (24 - 8 * num_bytes)) - 1) != 0 {
+            return Err(failed("base64", "the last digit tells of no byte, or of more than one"));
+        }
+        out.write_all(&bits.to_be_bytes()[1..=num_bytes])?;
+    }
+    Ok(())
+}
