@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lance_io import _kernels
 from lance_io.errors import FormatError
 from lance_io.format.footer import Footer, OffsetTable, check_alignment, decode_offset_table
-from lance_io.format.schema_messages import decode_schema
+from lance_io.format.schema_messages import decode_schema_bytes
 from lance_io.format.wire import I64_MAX, parse_message
 from lance_io.limits import METADATA_BYTES_MAX
 from lance_io.proto import file_pb2
@@ -53,4 +53,4 @@ def decode_file_descriptor(data: Buffer) -> FileDescriptor:
     message = parse_message(file_pb2.FileDescriptor, data, "file descriptor")
     if message.length > I64_MAX:
         raise FormatError(f"file descriptor: {message.length} rows")
-    return FileDescriptor(decode_schema(message.schema.fields, message.schema.metadata), message.length)
+    return FileDescriptor(decode_schema_bytes(message.schema.SerializeToString(deterministic=True)), message.length)

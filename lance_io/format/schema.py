@@ -36,6 +36,8 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from lance_io.format.flat_fields import FlatFields
+
 BLOB_KEY: Final = "lance-encoding:blob"
 PACKED_KEYS: Final = ("lance-encoding:packed", "packed")
 PACKED_MARKS: Final = frozenset({b"true", b"1", b"yes", b"on", b"y"})  # in any case; pylance writes for all of them
@@ -235,9 +237,12 @@ def _nested_type(logical_type: str, children: list[pa.Field[Any]]) -> pa.DataTyp
 
 @dataclass(frozen=True)
 class Schema:
-    """Top-level fields and schema metadata, of a table or of a data file."""
+    """Top-level fields and schema metadata, of a table or of a data file.
 
-    fields: tuple[Field, ...]
+    fields  a tuple, or `FlatFields` of a wide schema, which makes each when it is asked for: ask for few, by `top`
+    """
+
+    fields: Sequence[Field]
     metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
 
     def __len__(self) -> int:
@@ -246,7 +251,28 @@ class Schema:
     @property
     def names(self) -> list[str]:
         """Names of the top-level fields, in order."""
-        return [each.name for each in self.fields]
+        flat = self._flat
+        return [each.name for each in self.fields] if flat is None else list(flat.names)
+
+    @property
+    def _flat(self) -> FlatFields | None:
+        return None if type(self.fields) is tuple else self.fields  # type: ignore[return-value]  # there is no third
+
+    def top(self, name: str) -> Field | None:
+        """The top-level field called `name`, exactly; None when there is none."""
+        place = self._place_by_name.get(name)
+        return None if place is None else self.fields[place]
+
+    def tops(self, names: Iterable[str]) -> list[Field]:
+        """The top-level fields of these names, in the order of the schema."""
+        places = self._place_by_name
+        return [self.fields[place] for place in sorted({places[name] for name in names if name in places})]
+
+    @property
+    def top_ids(self) -> list[int]:
+        """Ids of the top-level fields, in order."""
+        flat = self._flat
+        return [each.id for each in self.fields] if flat is None else flat.ids
 
     def walk(self) -> Iterator[Field]:
         """All fields, in pre-order."""
@@ -259,7 +285,7 @@ class Schema:
             yield from each.column_fields()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Schema, (self.fields, self.metadata)
+        return Schema, (tuple(self.fields), self.metadata)
 
     def without_packing(self) -> Schema:
         """This schema as files of version 0.1 have it, which pack no structs; itself where none is marked as packed."""
@@ -270,7 +296,9 @@ class Schema:
     @cached_property
     def has_blobs(self) -> bool:
         """Whether a field, however deep, is a blob column."""
-        return any(field.holds_blobs for field in self.walk())
+        flat = self._flat
+        fields = self.walk() if flat is None else (flat[place] for place in flat.marked)
+        return any(field.holds_blobs for field in fields)
 
     @cached_property
     def by_id(self) -> Mapping[int, Field]:
@@ -291,14 +319,14 @@ class Schema:
 
     def field(self, name: str) -> Field:
         """The top-level field called `name`, exactly; `BindError` when there is none."""
-        found = self._by_name.get(name)
+        found = self.top(name)
         if found is None:
             raise BindError(f"No field named {name}. Fields are {', '.join(self.names[:20])}")
         return found
 
     @cached_property
-    def _by_name(self) -> Mapping[str, Field]:
-        return {each.name: each for each in self.fields}
+    def _place_by_name(self) -> Mapping[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
 
     def find(self, path: str) -> Field:
         """The field at a dotted path such as `` s.`odd.name`.x ``; names are case-sensitive.
@@ -333,7 +361,7 @@ class Schema:
             for step in steps:
                 below = below.setdefault(step.name, {})
             _choose_members(steps[-1], below)
-        return replace(self, fields=tuple(_keep(self._by_name[name], below) for name, below in chosen.items()))
+        return replace(self, fields=tuple(_keep(self.field(name), below) for name, below in chosen.items()))
 
     def prune(self, ids: Collection[int]) -> Schema:
         """The schema of only the fields with these ids, and of what leads to them, in the order of the schema."""

@@ -11,21 +11,25 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import FormatError
+from lance_io.format.flat_fields import FlatFields
 from lance_io.format.logical_types import fixed_size_list_dimension, is_nested, primitive_type
 from lance_io.format.schema import BLOB_KEY, LINEAGE_NAMES, Field, Schema
-from lance_io.limits import KIB
+from lance_io.limits import KIB, MIB
 from lance_io.proto import file_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from lance_io.format.wire import Buffer
 
 SCHEMA_DEPTH_MAX: Final = 62  # levels; Arrow refuses to interchange schemas of 64, the table itself being one
 SCHEMA_FIELDS_MAX: Final = 1 << 20  # far above any table seen, far below what a hostile file could announce
 SHARED_SCHEMAS_MAX: Final = (
     64  # schemas that are remembered, so that the next table or version with the same is no work
 )
-SHARED_FIELDS_MAX: Final = 256  # larger ones are decoded each time
-SHARED_BYTES_MAX: Final = 64 * KIB
+SHARED_BYTES_MAX: Final = 64 * KIB  # of each
+LARGE_SCHEMAS_MAX: Final = 4  # larger ones that are remembered: files mostly have the schema of their table
+LARGE_BYTES_MAX: Final = 4 * MIB
 _TOP: Final = -1
 _PLAIN, _VAR_BINARY, _DICTIONARY = 1, 2, 3  # Field.Encoding, meant for version 0.1 but still written
 _VAR_BINARY_TYPES: Final = frozenset({"string", "large_string", "binary", "large_binary", "json"})
@@ -56,23 +60,42 @@ def decode_schema(fields: Sequence[file_pb2.Field], metadata: Mapping[str, bytes
     Raises `FormatError` for a parent that does not come first, an id or a name used twice, a nested type with the
     wrong members, or too deep a tree; `UnsupportedError` for a type that is not known.
     """
-    if len(fields) > SCHEMA_FIELDS_MAX:
-        raise FormatError(f"schema of {len(fields)} fields, at most {SCHEMA_FIELDS_MAX}")
-    if len(fields) <= SHARED_FIELDS_MAX:
-        texts = tuple([message.SerializeToString() for message in fields[:]])
-        pairs = tuple(sorted(metadata.items()))
-        if sum(map(len, texts)) + sum(len(key) + len(value) for key, value in pairs) <= SHARED_BYTES_MAX:
-            return _shared_schema(texts, pairs)
-    return _decode_schema(fields, metadata)
+    return decode_schema_bytes(file_pb2.Schema(fields=fields, metadata=metadata).SerializeToString(deterministic=True))
 
 
-@lru_cache(maxsize=SHARED_SCHEMAS_MAX)
-def _shared_schema(fields: tuple[bytes, ...], metadata: tuple[tuple[str, bytes], ...]) -> Schema:
-    """A small schema is decoded once: versions of a table, and tables that are opened again, have the same."""
-    return _decode_schema([file_pb2.Field.FromString(one) for one in fields], dict(metadata))
+def decode_schema_bytes(message: bytes) -> Schema:
+    """The same for a serialized message; one with these bytes is decoded once.
+
+    Versions of a table, its files, and tables that are opened again have the same. The fields of a wide schema are made
+    from messages of its own: those of a manifest would hold all of that in memory.
+    """
+    if len(message) > LARGE_BYTES_MAX:
+        return _parse_schema(message)
+    return (_small_schema if len(message) <= SHARED_BYTES_MAX else _large_schema)(message)
+
+
+def schema_of_manifest(content: Buffer) -> bytes:
+    """The schema in a serialized manifest, whose fields and metadata have the numbers that they have in a schema."""
+    message = file_pb2.Schema.FromString(content)
+    message.DiscardUnknownFields()
+    return message.SerializeToString(deterministic=True)
+
+
+def _parse_schema(message: bytes) -> Schema:
+    schema = file_pb2.Schema.FromString(message)
+    if len(schema.fields) > SCHEMA_FIELDS_MAX:
+        raise FormatError(f"schema of {len(schema.fields)} fields, at most {SCHEMA_FIELDS_MAX}")
+    return _decode_schema(schema.fields, schema.metadata)
+
+
+_small_schema = lru_cache(maxsize=SHARED_SCHEMAS_MAX)(_parse_schema)
+_large_schema = lru_cache(maxsize=LARGE_SCHEMAS_MAX)(_parse_schema)
 
 
 def _decode_schema(fields: Sequence[file_pb2.Field], metadata: Mapping[str, bytes]) -> Schema:
+    flat = FlatFields.of(fields, _flat_field)
+    if flat is not None:
+        return Schema(flat, dict(metadata))
     top: list[_Node] = []
     names: set[str] = set()
     nodes = _link(fields, top, names)
@@ -140,16 +163,25 @@ def _freeze(node: _Node) -> Field:
             raise FormatError("a null field that may not hold nulls")  # Arrow knows none but the keys of empty maps
     except FormatError as error:
         raise error.within(f"schema, field {node.name!r} ({node.id})") from error.__cause__
+    return _field(node.message, node.metadata, children)
+
+
+def _flat_field(message: file_pb2.Field) -> Field:
+    metadata = message.metadata
+    return _field(message, dict(metadata) if metadata else {}, ())
+
+
+def _field(message: file_pb2.Field, metadata: Mapping[str, bytes], children: tuple[Field, ...]) -> Field:
     return Field(
-        id=node.id,
-        name=node.name,
-        logical_type=node.logical_type,
-        nullable=nullable,
+        id=message.id,
+        name=message.name,
+        logical_type=message.logical_type,
+        nullable=message.nullable,
         children=children,
-        metadata=node.metadata,
-        primary_key_position=stored_primary_key(node.message),
-        clustering_key_position=node.message.unenforced_clustering_key_position or None,
-        dictionary=node.message.dictionary.values or None,
+        metadata=metadata,
+        primary_key_position=stored_primary_key(message),
+        clustering_key_position=message.unenforced_clustering_key_position or None,
+        dictionary=message.dictionary.values or None,
     )
 
 

@@ -11,6 +11,8 @@ from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, PACKED_KEYS
 from lance_io.format.version import V0_1, V2_0, V2_1, V2_2
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lance_io.format.schema import Field, Schema
     from lance_io.format.version import FileVersion
 
@@ -62,7 +64,7 @@ def check_shape(schema: Schema) -> None:
             _check_blob(field)
 
 
-def _check_names(siblings: tuple[Field, ...]) -> None:
+def _check_names(siblings: Sequence[Field]) -> None:
     names: set[str] = set()
     for field in siblings:
         if field.name in names:

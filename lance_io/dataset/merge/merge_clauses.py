@@ -12,7 +12,7 @@ from lance_io.errors import BindError, OperationError, UsageError
 from lance_io.format.schema import split_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lance_io.dataset.write.target_bases import TargetBases
     from lance_io.filters import Predicate
@@ -132,7 +132,7 @@ def _column(name: str, schema: Schema) -> str:
 
 
 def _is_member(schema: Schema, path: Iterable[str]) -> bool:
-    level: tuple[Field, ...] = schema.fields
+    level: Sequence[Field] = schema.fields
     for part in path:
         found = next((field for field in level if field.name == part), None)
         if found is None:

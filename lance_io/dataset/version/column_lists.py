@@ -175,7 +175,7 @@ def _whole(schema: Schema) -> list[OutputColumn]:
 
 def _all(schema: Schema, name: Any) -> list[OutputColumn]:
     """The columns that `*` stands for; none for another name, and where a column is called so."""
-    return _whole(schema) if name == "*" and all(field.name != name for field in schema.fields) else []
+    return _whole(schema) if name == "*" and schema.top(name) is None else []
 
 
 def columns_key(columns: Any) -> Any:
@@ -255,7 +255,7 @@ def _refuse_duplicates(names: Iterable[str]) -> None:
 def _path(schema: Schema, name: str) -> tuple[str, ...]:
     if not isinstance(name, str):
         raise TypeError(f"column names must be strings, got {type(name)}")
-    if "`" in name and any(field.name == name for field in schema.fields):
+    if "`" in name and schema.top(name) is not None:
         return (name,)  # as it is called: the backticks are its own
     return tuple(split_path(name))
 
@@ -264,7 +264,7 @@ def _computed_output(schema: Schema, name: str, text: str) -> OutputColumn:
     """The output column that an expression describes: a column as it is read where it is just that."""
     if not isinstance(name, str) or not isinstance(text, str):
         raise TypeError(f"columns must be a list or dict[name, expression], got the value {type(text)} for {name!r}")
-    if any(field.name == text for field in schema.fields):
+    if schema.top(text) is not None:
         return _output(schema, name, (text,))
     if _PLAIN.fullmatch(text) and _exists(schema, tuple(text.split("."))):
         return _output(schema, name, tuple(text.split(".")))
@@ -298,10 +298,10 @@ def fields_along(schema: Schema, path: tuple[str, ...], *, through_lists: bool =
 
     through_lists  the path may lead through lists and maps, whose children have names, too
     """
-    level: Sequence[Field] = schema.fields
+    level: Sequence[Field] = ()
     found: list[Field] = []
-    for part in path:
-        match = next((field for field in level if field.name == part), None)
+    for depth, part in enumerate(path):
+        match = schema.top(part) if not depth else next((field for field in level if field.name == part), None)
         if match is None:
             raise _unknown(schema, path, found)
         found.append(match)
@@ -331,7 +331,7 @@ def prune(schema: Schema, paths: Iterable[tuple[str, ...]], *, as_stored: bool =
     wanted: dict[str, list[tuple[str, ...]]] = {}
     for path in paths:
         wanted.setdefault(path[0], []).append(path[1:])
-    return [_prune_field(field, wanted[field.name], as_stored) for field in schema.fields if field.name in wanted]
+    return [_prune_field(field, wanted[field.name], as_stored) for field in schema.tops(wanted)]
 
 
 def _prune_field(field: Field, paths: list[tuple[str, ...]], as_stored: bool) -> Field:

@@ -16,8 +16,9 @@ import numpy as np
 from lance_io.errors import FormatError
 from lance_io.file.open.column_pages import Column, Layouts, Pages, where
 from lance_io.file.open.projected_pages import FileView
-from lance_io.format.columns import decode_column, decode_column_table, decode_columns, ordinary_info
+from lance_io.format.columns import LazyItems, decode_column, decode_column_table, decode_columns, ordinary_info
 from lance_io.format.error_context import REFUSALS
+from lance_io.format.flat_fields import FlatFields
 from lance_io.format.footer import TABLE_ENTRY_BYTES
 from lance_io.format.globals import FileDescriptor, decode_globals_table
 from lance_io.format.version import V2_0
@@ -40,6 +41,20 @@ if TYPE_CHECKING:
 VIEWS_MAX: Final = 8  # projections of one file that are remembered, and of one schema
 
 
+class FlatPaths(LazyItems[LeafPath]):
+    """The ways to the columns of fields without members, each of which has one."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: FlatFields) -> None:
+        super().__init__(len(fields))
+        self._fields = fields
+
+    def _make_item(self, number: int) -> LeafPath:
+        (path,) = leaf_paths(self._fields[number])
+        return path
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FileSchema:
     """What all files with the same schema share, byte by byte.
@@ -52,7 +67,7 @@ class FileSchema:
     """
 
     schema: Schema
-    paths: tuple[LeafPath, ...]
+    paths: Sequence[LeafPath]
     layouts: Layouts = field(default_factory=Layouts)
     accepted: dict[int, LeafColumns] = field(default_factory=dict)
     tree: ColumnTree | None = None
@@ -65,6 +80,8 @@ class FileSchema:
 
             tree = ColumnTree.of(schema)
             return cls(schema, tree.paths, tree=tree)
+        if isinstance(schema.fields, FlatFields):
+            return cls(schema, FlatPaths(schema.fields))
         return cls(schema, tuple(path for top in schema.fields for path in leaf_paths(top)))
 
 

@@ -42,8 +42,10 @@ PROBED_SHARE: Final = 256  # of a large file's size
 INDEXES_TO_METADATA: Final = 4  # page indexes take less than a few times the metadata of the same pages
 WIDE_METADATA_BYTES: Final = 1 * MIB  # above this, the projected columns' metadata alone is worth a round of its own
 
-SHARED_SCHEMA_BYTES_MAX: Final = 64 * KIB  # larger descriptors are not kept for the next file that has the same
+SHARED_SCHEMA_BYTES_MAX: Final = 64 * KIB  # descriptors of this size are kept for the next file that has the same
 SHARED_SCHEMAS_MAX: Final = 64
+LARGE_SCHEMA_BYTES_MAX: Final = 4 * MIB  # of larger ones only a few are
+LARGE_SCHEMAS_MAX: Final = 4
 
 
 def known_files(context: ReadContext, refs: Sequence[FileRef]) -> list[TableFile | None]:
@@ -204,7 +206,9 @@ def _parse_descriptor(data: memoryview, version: FileVersion) -> tuple[FileSchem
 
 def _shared_schema(descriptor: bytes, version: FileVersion) -> FileSchema:
     """What files share whose descriptors are the same but for their rows, of which this one has none."""
-    return (_small_schema if len(descriptor) <= SHARED_SCHEMA_BYTES_MAX else _decoded_schema)(descriptor, version)
+    if len(descriptor) > LARGE_SCHEMA_BYTES_MAX:
+        return _decoded_schema(descriptor, version)
+    return (_small_schema if len(descriptor) <= SHARED_SCHEMA_BYTES_MAX else _large_schema)(descriptor, version)
 
 
 def _decoded_schema(descriptor: bytes, version: FileVersion) -> FileSchema:
@@ -212,6 +216,7 @@ def _decoded_schema(descriptor: bytes, version: FileVersion) -> FileSchema:
 
 
 _small_schema = lru_cache(maxsize=SHARED_SCHEMAS_MAX)(_decoded_schema)
+_large_schema = lru_cache(maxsize=LARGE_SCHEMAS_MAX)(_decoded_schema)
 
 
 def load_columns(file: OpenedFile, columns: list[int]) -> FileSteps[None]:

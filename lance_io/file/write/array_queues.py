@@ -71,7 +71,7 @@ class ArrayQueues:
     page_bytes, cache_bytes  as `ColumnQueue` has them
     """
 
-    def __init__(self, fields: tuple[Field, ...], plan: FilePlan, page_bytes: int, cache_bytes: int) -> None:
+    def __init__(self, fields: Sequence[Field], plan: FilePlan, page_bytes: int, cache_bytes: int) -> None:
         self._fields = fields
         self._page_bytes = page_bytes
         self._cache_bytes = cache_bytes

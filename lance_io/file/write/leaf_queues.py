@@ -12,7 +12,7 @@ from lance_io.levels.leaf_sums import sum_page
 from lance_io.levels.shred import shred
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -43,7 +43,7 @@ class LeafQueues:
     """
 
     def __init__(
-        self, fields: tuple[Field, ...], plan: FilePlan, version: FileVersion, page_bytes: int, cache_bytes: int
+        self, fields: Sequence[Field], plan: FilePlan, version: FileVersion, page_bytes: int, cache_bytes: int
     ) -> None:
         self._fields = fields
         self._version = version

@@ -19,8 +19,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lance_io.errors import FormatError, UnsupportedError
+from lance_io.format.flat_fields import FIELDS_MIN
 from lance_io.format.footer import MAGIC
-from lance_io.format.schema_messages import decode_schema
+from lance_io.format.schema_messages import decode_schema, decode_schema_bytes, schema_of_manifest
 from lance_io.format.v0_1.dictionaries import attach_values
 from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name
 from lance_io.format.wire import parse_message
@@ -156,25 +157,28 @@ def decode_manifest(data: Buffer, *, data_start: int = 0) -> Manifest:
 
     Raises `FormatError` for damage, `UnsupportedError` for flags, types and versions that are not known.
     """
-    message, position = _decode_message(data, data_start)
+    message, position, content = _decode_message(data, data_start)
     if not message.HasField("writer_version"):
         _forget_counts(message)
-    if data_start == 0 and _holds_values(message):
+    schema, is_wide = None, len(message.fields) >= FIELDS_MIN
+    if data_start == 0 and not (is_wide and b"dict:" not in bytes(content)) and _holds_values(message):
         attach_values(message.fields, data)
-    manifest = from_message(message, position)
+    elif is_wide:
+        schema = decode_schema_bytes(schema_of_manifest(content))
+    manifest = from_message(message, position, schema=schema)
     offset = manifest.index_offset
     if offset is None or offset < data_start:
         return manifest
     return replace(manifest, index_section=bytes(read_section(data, offset, data_start=data_start, what="index")))
 
 
-def _decode_message(data: Buffer, data_start: int) -> tuple[table_pb2.Manifest, int]:
-    """The message and its position in the file."""
+def _decode_message(data: Buffer, data_start: int) -> tuple[table_pb2.Manifest, int, memoryview]:
+    """The message, its position in the file, and its bytes."""
     view = memoryview(data).cast("B")
     file_bytes = data_start + len(view)
     position = manifest_position(view, file_bytes=file_bytes)
     content = read_section(view, position, data_start=data_start, end=file_bytes - FOOTER_BYTES, what="manifest")
-    return parse_message(table_pb2.Manifest, content, "manifest"), position
+    return parse_message(table_pb2.Manifest, content, "manifest"), position, content
 
 
 def read_section(data: Buffer, offset: int, *, data_start: int = 0, end: int | None = None, what: str) -> memoryview:
@@ -195,11 +199,16 @@ def read_section(data: Buffer, offset: int, *, data_start: int = 0, end: int | N
 
 
 def from_message(
-    message: table_pb2.Manifest, position: int, index_section: bytes | None = None, extended: Manifest | None = None
+    message: table_pb2.Manifest,
+    position: int,
+    index_section: bytes | None = None,
+    extended: Manifest | None = None,
+    schema: Schema | None = None,
 ) -> Manifest:
     """The values of a manifest message that lies at `position` of its file. Raises as `decode_manifest` does.
 
     extended  a version with the same schema, whose fragments this one begins with; saves decoding them again
+    schema    that of the message, if it is known
     """
     has_id_mark = message.HasField("max_allocated_field_id")
     check_reader_flags(message.reader_feature_flags, message.writer_feature_flags, has_id_mark=has_id_mark)
@@ -207,8 +216,11 @@ def from_message(
         raise UnsupportedError("the manifest keeps its fragments in a fragment tree (field 22)")
     base_paths = _base_paths(message)
     fragments = decode_fragments(message.fragments, base_paths, None if extended is None else extended.fragments)
-    schema = decode_schema(message.fields, message.schema_metadata) if extended is None else extended.schema
-    if any(field.id < 0 for field in schema.fields):
+    if extended is not None:
+        schema = extended.schema
+    elif schema is None:
+        schema = decode_schema(message.fields, message.schema_metadata)
+    if min(schema.top_ids, default=0) < 0:
         raise FormatError("schema: a field of the table has an id below 0, which only columns of files have")
     data_version = _data_version(message, fragments)
     if data_version == V0_1:
@@ -270,7 +282,7 @@ def decode_origin(data: Buffer) -> Origin:
 
     data  the whole file. Raises `FormatError` for damage.
     """
-    message, position = _decode_message(data, 0)
+    message, position, _ = _decode_message(data, 0)
     offset = _transaction_offset(message, position)
     return Origin(message.version, message.transaction_file, offset, _writer(message))
 
@@ -284,7 +296,7 @@ def decode_summary(data: Buffer, *, data_start: int = 0) -> tuple[int, int, dict
 
     So a version that cannot be opened can still be listed. Raises `FormatError` for damage.
     """
-    message, _position = _decode_message(data, data_start)
+    message, _, _ = _decode_message(data, data_start)
     fragments = decode_fragments(message.fragments, _base_paths(message))
     return message.version, _timestamp_ns(message), summarize(fragments)
 
