@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lance_io.dataset.changes.memory_limit import scan_bounds
 from lance_io.dataset.join.keyed_rows import KeyedRows
+from lance_io.dataset.join.placed_rows import RowPositions
 from lance_io.dataset.join.row_keys import has_key, key_table, row_keys, rows_in
 from lance_io.dataset.scan.execute import projected_batches
 from lance_io.dataset.scan.scan_options import scan_options
@@ -118,17 +119,12 @@ class LeftSide:
         self._state = state
         self._places = places
         self._limit_bytes = limit_bytes
-        sizes = np.zeros(len(state.all_places), np.int64)
-        sizes[list(places)] = state.physical_rows[list(places)]
-        self.num_rows = int(sizes.sum())
-        self._starts = np.cumsum(sizes) - sizes
+        self._positions = RowPositions(state, places)
+        self.num_rows = self._positions.num_rows
 
     def positions(self, batch: pa.RecordBatch) -> IntArray:
-        """Of the rows of a batch, i64, ascending as their addresses do; deleted rows have some, too."""
-        addresses = values_of(batch.column(ROW_ADDRESS))
-        places = self._state.places_of((addresses >> np.uint64(32)).astype(np.int64))
-        found: IntArray = self._starts[places] + (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
-        return found
+        """Of the rows of a batch, i64, ascending as their addresses do."""
+        return self._positions.of(values_of(batch.column(ROW_ADDRESS)))
 
     def each(self, take: Callable[[pa.Array, IntArray], None]) -> Plan[None]:
         """Give the keys of all rows away, and the positions of these."""

@@ -114,8 +114,7 @@ class LeftJoin:
         batch  at least one row of the fragments: `columns`, and `_rowaddr`. Batches come in the order of the table
         """
         assert self._found is not None
-        places, values = self._found.find(batch)
-        return places, values.select(self.fields.names)
+        return self._found.find(batch)
 
     def work(self, make: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.RecordBatch) -> Compute[pa.RecordBatch]:
         """Something that calls `find`."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lance_io.dataset.columns.join_keys import ROW, KeyedSource, LastRows, all_last_rows, keyed_rows
 from lance_io.dataset.join.keyed_rows import KeyedRows
+from lance_io.dataset.join.placed_rows import POSITION_BYTES, PlacedRows
 from lance_io.dataset.join.row_keys import partitions
 from lance_io.dataset.join.spilled_batches import BUCKETS_MAX, Buckets
 from lance_io.levels.arrays import numbers, values_of
@@ -48,18 +49,10 @@ class SortedValues:
         self._limit_bytes = limit_bytes
         self._share_bytes = limit_bytes // BUCKETS_SHARE
         self._batch_rows = rows_at_once(source, limit_bytes)
-        self._pairs = self._buckets(left.num_rows * _PAIR_BYTES)  # by the caller's row
+        num_buckets = -(-left.num_rows * _PAIR_BYTES // self._share_bytes)
+        self._pairs = Buckets(max(1, min(BUCKETS_MAX, num_buckets)), self._share_bytes)  # by the caller's row
         self._num_pairs = 0
-        self._values = self._buckets(0)  # by position
-        self._part = -1  # the one that is in memory
-        self._positions = np.empty(0, np.int64)
-        self._empty = pa.RecordBatch.from_pylist([], schema=source.schema)
-        self._rows = self._empty
-        self._order = np.empty(0, np.int64)
-
-    def _buckets(self, num_bytes: int) -> Buckets:
-        """So many that each holds a share."""
-        return Buckets(max(1, min(BUCKETS_MAX, -(-num_bytes // self._share_bytes))), self._share_bytes)
+        self._values: PlacedRows | None = None
 
     def prepare(self, num_tables: int) -> Plan[None]:
         """Find all matches, and bring values to where they belong. num_tables: that the keys are shared out to."""
@@ -67,8 +60,10 @@ class SortedValues:
             yield from self._match_all((yield from all_last_rows(self._source, self._right_on)))
         else:
             yield from self._match_parts(num_tables)
-        row_bytes = self._source.num_bytes / self._source.num_rows + _PAIR_BYTES
-        self._values = self._buckets(int(self._num_pairs * row_bytes))
+        row_bytes = self._source.num_bytes / self._source.num_rows + POSITION_BYTES
+        num_bytes = int(self._num_pairs * row_bytes)
+        fields = self._source.schema.remove(self._source.schema.get_field_index(self._right_on))
+        self._values = PlacedRows(fields, self._left.num_rows, num_bytes, self._share_bytes)
         for bucket in range(self._pairs.num_buckets):
             pairs = yield self._compute(partial(self._sorted_pairs, bucket))
             if pairs is None:
@@ -78,7 +73,7 @@ class SortedValues:
                 low, high = np.searchsorted(rows, [first, last]).tolist()
                 if low < high:
                     piece = yield from load
-                    put = partial(self._put, piece, rows[low:high] - first, positions[low:high])
+                    put = partial(self._put, piece, rows[low:high] - first, positions[low:high], self._values)
                     yield self._compute(put)
         self._pairs.close()
         self._source.close()
@@ -139,49 +134,24 @@ class SortedValues:
         order = np.argsort(rows, kind="stable")
         return rows[order], positions[order]
 
-    def _put(self, piece: pa.RecordBatch, rows: IntArray, positions: IntArray) -> None:
+    def _put(self, piece: pa.RecordBatch, rows: IntArray, positions: IntArray, placed: PlacedRows) -> None:
         values = compact_batch(piece.drop_columns([self._right_on]))
         for start in range(0, len(rows), self._batch_rows):
             chosen = slice(start, start + self._batch_rows)
-            taken = values.take(numbers(rows[chosen])).append_column(_POSITION, numbers(positions[chosen]))
-            self._values.add(taken, positions[chosen] * self._values.num_buckets // self._left.num_rows)
+            placed.add(values.take(numbers(rows[chosen])), positions[chosen])
 
     # -- values in the order of the table -----------------------------------------------------------------------------
 
     def find(self, batch: pa.RecordBatch) -> Matched:
         """See `LeftJoin.find`."""
-        here = self._left.positions(batch)
-        first, last = int(here[0]), int(here[-1])
-        found, parts = [], []
-        while True:
-            low, high = np.searchsorted(self._positions, [first, last + 1]).tolist()
-            found.append(self._positions[low:high])
-            parts.append(self._rows.take(numbers(self._order[low:high])))
-            if last < self._end() or self._part == self._values.num_buckets - 1:
-                break
-            self._load(self._part + 1)
-        held = [part for part in parts if part.num_rows] or parts[-1:]
-        return np.searchsorted(here, np.concatenate(found)), pa.concat_batches(held)
-
-    def _end(self) -> int:
-        """Behind the last position of the part that is in memory."""
-        return -(-(self._part + 1) * self._left.num_rows // self._values.num_buckets)
-
-    def _load(self, part: int) -> None:
-        self._rows = self._empty  # what was there is freed before more comes
-        parts = list(self._values.take(part))
-        self._part = part
-        self._positions = self._order = np.empty(0, np.int64)
-        if parts:
-            self._rows = compact_batch(pa.concat_batches(parts))
-            positions = values_of(self._rows.column(_POSITION))
-            self._order = np.argsort(positions)
-            self._positions = positions[self._order]
+        assert self._values is not None
+        return self._values.find(self._left.positions(batch))
 
     def close(self) -> None:
         """Free what is held."""
         self._pairs.close()
-        self._values.close()
+        if self._values is not None:
+            self._values.close()
 
 
 def _put(side: Buckets, rows: KeyedRows) -> None:

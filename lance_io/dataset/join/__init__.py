@@ -3,5 +3,6 @@
 source_rows      the rows of a source, pulled once, in memory or on local disk
 row_keys         keys of rows as numbers
 keyed_rows       rows with these
+placed_rows      rows by where they belong in the table
 spilled_batches  record batches on local disk
 """

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.changes.memory_limit import batch_rows, scan_bounds
-from lance_io.dataset.columns.rewrite_columns import compute_here, write_fragment_columns
-from lance_io.dataset.join.spilled_batches import BUCKETS_MAX, Buckets
+from lance_io.dataset.columns.rewrite_columns import write_fragment_columns
+from lance_io.dataset.join.placed_rows import POSITION_BYTES, PlacedRows, RowPositions
 from lance_io.dataset.merge.match_rows import ROW
 from lance_io.dataset.merge.source_fit import arranged
 from lance_io.dataset.scan.execute import projected_batches
@@ -33,6 +33,8 @@ from lance_io.table.transaction.draft import TOMBSTONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
+
     from lance_io.dataset.join.source_rows import SourceRows
     from lance_io.dataset.merge.match_rows import RowMatches
     from lance_io.dataset.merge.merge_clauses import MergeClauses
@@ -42,7 +44,10 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Field
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
+    from lance_io.spans import IntArray
     from lance_io.table.manifest.fragment import Fragment
+
+    Mask = npt.NDArray[np.bool_]
 
 
 def obstacles(state: DatasetState, fit: SourceFit, clauses: MergeClauses) -> list[str]:
@@ -101,55 +106,52 @@ class ColumnPatcher:
 
         files  of `schema`
         """
-        num_places = max(1, len(self._state.all_places))
-        wanted = min(BUCKETS_MAX, -(-self._source.num_bytes // (self._limit_bytes // 8)))
-        buckets = Buckets(max(1, min(num_places, wanted)), self._limit_bytes // 8)
+        state, num_bytes = self._state, self._source.num_bytes + self._source.num_rows * POSITION_BYTES
+        positions = RowPositions(state, state.all_places)
+        rows = PlacedRows(self._rows_schema(), positions.num_rows, num_bytes, self._limit_bytes // 8)
+        is_met = np.zeros(len(state.all_places), np.bool_)
+        then = partial(self._patch, rows, positions)
         changed: list[Fragment] = []
         try:
-            yield from self._sort_by_fragment(matches, buckets)
-            for bucket in range(buckets.num_buckets):
-                load = partial(_load, buckets, bucket)
-                rows = yield Compute(load, lambda: self._limit_bytes // 8)
-                if rows is not None:
-                    changed += yield from self._patch(rows, files)
+            yield from self._place(matches, rows, positions, is_met)
+            for place in np.flatnonzero(is_met).tolist():
+                written = yield from write_fragment_columns(state, place, files, self._scan, then)
+                changed.append(self._without_old(written))
         finally:
-            buckets.close()
+            rows.close()
         return changed
 
-    def _sort_by_fragment(self, matches: RowMatches, buckets: Buckets) -> Plan[None]:
+    def _rows_schema(self) -> pa.Schema:
+        """Of what the source has for a row."""
+        outputs = zip(self._fields, self._projection.outputs, strict=False)
+        return pa.schema([pa.field(field.name, output.field.type) for field, output in outputs])
+
+    def _place(self, matches: RowMatches, rows: PlacedRows, positions: RowPositions, is_met: Mask) -> Plan[None]:
+        """Bring values of the source to where they belong. is_met: is told which fragments have any."""
         ranges = iter(matches.updated())
         while (found := (yield Compute(partial(next, ranges, None), lambda: 1 << 20))) is not None:
             start, end, pairs = found
-            rows = values_of(pairs.column(ROW))
-            for first, chosen, load in self._source.pieces_of(rows, start, end):
-                piece = yield from load
-                put = partial(self._put, piece, first, pairs[chosen], buckets)
+            numbers_here = values_of(pairs.column(ROW))
+            for first, chosen, load in self._source.pieces_of(numbers_here, start, end):
+                piece, part = (yield from load), pairs[chosen]
+                addresses = values_of(part.column(ROW_ADDRESS))
+                is_met[self._state.places_of((addresses >> np.uint64(32)).astype(np.int64))] = True
+                put = partial(self._put, piece, first, part, rows, positions.of(addresses))
                 yield Compute(put, partial(getattr, piece, "nbytes"))
 
-    def _put(self, piece: pa.RecordBatch, first: int, pairs: pa.RecordBatch, buckets: Buckets) -> None:
-        positions = numbers(values_of(pairs.column(ROW)) - first)
-        columns = dict(zip(self._fit.names, self._fit.rows(piece, positions), strict=True))
+    def _put(
+        self, piece: pa.RecordBatch, first: int, pairs: pa.RecordBatch, rows: PlacedRows, positions: IntArray
+    ) -> None:
+        chosen = numbers(values_of(pairs.column(ROW)) - first)
+        columns = dict(zip(self._fit.names, self._fit.rows(piece, chosen), strict=True))
         arrays = [
             arranged(columns[field.name], self._given[field.name], field, output.field.type)
             for field, output in zip(self._fields, self._projection.outputs, strict=False)
         ]
-        addresses = values_of(pairs.column(ROW_ADDRESS))
-        places = self._state.places_of((addresses >> np.uint64(32)).astype(np.int64))
-        names = [*(field.name for field in self._fields), ROW_ADDRESS]
-        batch = pa.RecordBatch.from_arrays([*arrays, pairs.column(ROW_ADDRESS)], names)
-        buckets.add(batch, places * buckets.num_buckets // max(1, len(self._state.all_places)))
+        rows.add(pa.RecordBatch.from_arrays(arrays, [field.name for field in self._fields]), positions)
 
-    def _patch(self, rows: pa.RecordBatch, files: NewFiles) -> Plan[list[Fragment]]:
-        """Write the fragments that some rows of the source belong to; these by address, ascending."""
-        state = self._state
-        addresses = values_of(rows.column(ROW_ADDRESS))
-        fragment_ids = np.unique(addresses >> np.uint64(32)).tolist()
-        then = compute_here(partial(_patched, rows, addresses))
-        changed = []
-        for place in state.places_by_id(fragment_ids):
-            written = yield from write_fragment_columns(state, place, files, self._scan, then)
-            changed.append(self._without_old(written))
-        return changed
+    def _patch(self, rows: PlacedRows, positions: RowPositions, batch: pa.RecordBatch) -> Compute[pa.RecordBatch]:
+        return Compute(partial(_patched, rows, positions, batch), lambda: self._limit_bytes)
 
     def _scan(self, fragment_id: int) -> Stream:
         options = scan_options(
@@ -169,34 +171,21 @@ class ColumnPatcher:
         return replace(fragment, files=(*files, fragment.files[-1]))
 
 
-def _load(buckets: Buckets, bucket: int) -> pa.RecordBatch | None:
-    parts = list(buckets.take(bucket))
-    if not parts:
-        return None
-    rows = pa.concat_batches(parts)
-    return rows.take(numbers(np.argsort(values_of(rows.column(ROW_ADDRESS)))))
-
-
-def _patched(rows: pa.RecordBatch, addresses: np.ndarray, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _patched(rows: PlacedRows, positions: RowPositions, batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch of the table with the values of `rows` where these belong."""
-    here = values_of(batch.column(ROW_ADDRESS))
-    low, high = np.searchsorted(addresses, [here[0], here[-1] + np.uint64(1)]).tolist()
-    if low == high:
+    addresses = batch.column(ROW_ADDRESS)
+    places, new = rows.find(positions.of(values_of(addresses)))
+    if not len(places):
         return batch
     chosen = np.arange(batch.num_rows, dtype=np.int64)
-    chosen[np.searchsorted(here, addresses[low:high])] = np.arange(batch.num_rows, batch.num_rows + high - low)
-    places, part = numbers(chosen), rows.slice(low, high - low)
+    chosen[places] = np.arange(batch.num_rows, batch.num_rows + len(places))
+    either = numbers(chosen)
     arrays = []
-    for name in batch.schema.names:
-        if name == ROW_ADDRESS:
-            arrays.append(batch.column(name))
-        else:
-            new = part.column(name)
-            known = batch.column(name)
-            arrays.append(
-                pa.concat_arrays([known, new if new.type == known.type else new.cast(known.type)]).take(places)
-            )
-    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+    for name in new.schema.names:
+        known, values = batch.column(name), new.column(name)
+        either_side = [known, values if values.type == known.type else values.cast(known.type)]
+        arrays.append(pa.concat_arrays(either_side).take(either))
+    return pa.RecordBatch.from_arrays([*arrays, addresses], [*new.schema.names, ROW_ADDRESS])
 
 
 def _paths(field: Field, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

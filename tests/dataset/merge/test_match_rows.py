@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lance_io
-from lance_io.dataset.join import source_rows
+from lance_io.dataset.join import placed_rows, source_rows
 from lance_io.dataset.join.keyed_rows import KeyedRows
 from lance_io.dataset.join.row_keys import has_key, key_table, row_keys, rows_in
 from lance_io.dataset.join.spilled_batches import Buckets, SpilledBatches
-from lance_io.dataset.merge import match_rows, merge_plan, patched_columns
+from lance_io.dataset.merge import match_rows, merge_plan
 from lance_io.errors import OperationError
 from lance_io.optimize import Compaction
 
@@ -169,7 +169,7 @@ def test_what_does_not_fit_goes_to_local_disk_and_comes_back(
     monkeypatch.setattr(match_rows, "planned_join", lambda *_: 5)
     monkeypatch.setattr(merge_plan, "SOURCE_SHARE", 1 << 20)
     monkeypatch.setattr(match_rows, "PAIR_BYTES", 1 << 10)
-    for module in (match_rows, patched_columns):
+    for module in (match_rows, placed_rows):
         monkeypatch.setattr(module, "Buckets", lambda number, _: Buckets(number, 1 << 14))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "spill"))
     (tmp_path / "spill").mkdir()
