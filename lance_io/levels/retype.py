@@ -63,6 +63,16 @@ def batch_as(arrays: list[pa.Array], schema: pa.Schema, *, retype: bool) -> pa.R
     return declared.replace_schema_metadata(schema.metadata)
 
 
+def as_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """The same values as another type, an extension type of what they are stored as, too, or of another library's."""
+    if array.type == dtype:
+        return array
+    stored = array.storage if isinstance(array, pa.ExtensionArray) else array
+    if isinstance(dtype, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(dtype, stored.cast(dtype.storage_type))
+    return stored.cast(dtype)
+
+
 def concat(arrays: list[pa.Array]) -> pa.Array:
     """One array of the first one's type, as `join_arrays`.
 

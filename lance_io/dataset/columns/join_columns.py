@@ -16,6 +16,7 @@ from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import OperationError, SchemaError, UsageError
 from lance_io.levels.arrays import numbers
 from lance_io.levels.arrays import values_of as values_of_array
+from lance_io.levels.retype import as_type
 from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import Items, Next
 from lance_io.table.manifest.roaring import encode_roaring
@@ -90,7 +91,7 @@ def update_fragment_columns(
     schema = state.schema.prune([field.id for field in state.schema.fields if field.name in names])
     for field in schema.to_arrow():
         found = join.fields.field(field.name).type
-        if field.type != found:
+        if not _is_same(field.type, found):
             raise UsageError(f"Column {field.name} is of type {field.type}, the right side gives it as {found}")
     yield from join.prepare()
     update = _Update(join, schema.names)
@@ -144,10 +145,18 @@ class _Update:
         chosen = np.arange(batch.num_rows)
         chosen[places] = np.arange(batch.num_rows, batch.num_rows + len(places))
         either = numbers(chosen)
-        columns = [pa.concat_arrays([batch.column(name), values.column(name)]).take(either) for name in self._names]
+        pairs = [(batch.column(name), values.column(name)) for name in self._names]
+        columns = [pa.concat_arrays([own, as_type(other, own.type)]).take(either) for own, other in pairs]
         return pa.RecordBatch.from_arrays([*columns, addresses], [*self._names, ROW_ADDRESS])
 
     def offsets(self) -> npt.NDArray[np.uint32]:
         """Of the rows that have new values, ascending."""
         found = np.concatenate([*self._changed, np.empty(0, np.uint64)])
         return (found & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
+
+
+def _is_same(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether two types are equal, or extension types of one name that two libraries have."""
+    if isinstance(one, pa.BaseExtensionType) and isinstance(other, pa.BaseExtensionType):
+        return bool(one.extension_name == other.extension_name and one.storage_type == other.storage_type)
+    return bool(one == other)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lance_io.errors import OperationError
 from lance_io.levels.arrays import numbers
+from lance_io.levels.retype import as_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,11 +72,14 @@ class SpilledBatches:
         return self._with_types(pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch())
 
     def _with_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch as it was: extension types that nobody registered come back as what they are stored as."""
+        """A batch as it was: extension types that nobody registered come back as what they are stored as.
+
+        Where two libraries have a type of one name, the registered one comes back, whichever it was.
+        """
         assert self._schema is not None
         if batch.schema.types == self._schema.types:
             return batch
-        arrays = [column.cast(dtype) for column, dtype in zip(batch.columns, self._schema.types, strict=True)]
+        arrays = [as_type(column, dtype) for column, dtype in zip(batch.columns, self._schema.types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def close(self) -> None:

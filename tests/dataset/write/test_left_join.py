@@ -8,6 +8,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 import lance
+import lance.arrow
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lance_io
+import lance_io.arrow
 from lance_io import AsyncDataset
 from lance_io.dataset.columns import left_join, sorted_values
 from lance_io.dataset.join import source_rows
@@ -103,6 +105,26 @@ def right_side(kind: str) -> pa.Table:
     return pa.table({"k": keys_of(kind, numbers[order]), **values_of(order)})
 
 
+def as_registered(dtype: pa.DataType) -> pa.DataType:
+    """What comes back of a type that was written down."""
+    return pa.ipc.read_schema(pa.schema([pa.field("x", dtype)]).serialize()).field("x").type
+
+
+@pytest.fixture(params=[lance_io.arrow.BFloat16Type, lance.arrow.BFloat16Type], ids=["ours", "pylance's"])
+def registered(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Which library's type of half floats comes back from local disk."""
+    own = request.param()
+    before = as_registered(own)
+    if isinstance(before, pa.BaseExtensionType):
+        pa.unregister_extension_type(own.extension_name)
+    pa.register_extension_type(own)
+    yield
+    pa.unregister_extension_type(own.extension_name)
+    if isinstance(before, pa.BaseExtensionType):
+        pa.register_extension_type(before)
+
+
+@pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("kind", ["number", "float", "text", "dictionary", "struct"])
 def test_a_join_that_does_not_fit_is_that_of_pylance(tmp_path: Path, kind: str, spilled: list[int]) -> None:
     theirs, ours = tables(tmp_path, kind)
@@ -167,6 +189,7 @@ async def test_the_asynchronous_method_spills_too(tmp_path: Path, spilled: list[
     assert rows_of(ours).equals(rows_of(theirs))
 
 
+@pytest.mark.usefixtures("registered")
 def test_columns_are_updated_by_rows_that_do_not_fit(tmp_path: Path, spilled: list[int]) -> None:
     rows = pa.table({"key": RANDOM.permutation(NUM_ROWS), **values_of(np.arange(NUM_ROWS))})
     right = pa.table({"key": RANDOM.permutation(2 * NUM_ROWS)[:NUM_ROWS], **values_of(RANDOM.permutation(NUM_ROWS))})
