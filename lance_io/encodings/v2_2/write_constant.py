@@ -30,6 +30,7 @@ from lance_io.encodings.v2_1.write_levels import encode_level_block
 from lance_io.encodings.v2_1.write_miniblock import max_visible
 from lance_io.encodings.v2_2.constant import INLINE_VALUE_BYTES_MAX
 from lance_io.encodings.written import PageBuffer, Role
+from lance_io.levels.chunks import OFFSET_BYTES
 
 if TYPE_CHECKING:
     from lance_io.encodings.leafvalues import LeafValues
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 # What chunks need besides (headers, metadata, a dictionary), and what a page that is easy to read may cost.
 _CHUNKS_SHARE: Final = 0.1
+_PROBE_BYTES: Final = 64  # of the first value and the last, which tell most pages apart
 _SAMPLE_BYTES: Final = 64 << 10  # of a very long value, compressed to see what it would take
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -99,8 +101,10 @@ def _is_smaller_zipped(page: LeafPage, value: tuple[bytes, ...], options: Column
 
 def _only_value(page: LeafPage) -> tuple[bytes, ...] | None:
     """The Arrow buffers of the value that all valid items share."""
-    is_valid = _valid_items(page)
     array = page.values
+    if page.definition is None and _ends_differ(array):
+        return None
+    is_valid = _valid_items(page)
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
     values = leaf_values(array)
@@ -111,6 +115,27 @@ def _only_value(page: LeafPage) -> tuple[bytes, ...] | None:
         return (b"",)
     rows = np.frombuffer(values.data, dtype=np.uint8).reshape(-1, width)
     return _only_row(rows, is_valid)
+
+
+def _ends_differ(array: pa.Array) -> bool:
+    """Whether the first value is not the last one, as far as the first bytes of these tell: so it is in most pages."""
+    last = array.offset + len(array) - 1
+    if last <= array.offset:
+        return False
+    _, *buffers = array.buffers()
+    if any(one is None for one in buffers):
+        return False
+    values, *data = [memoryview(one) for one in buffers]
+    width = OFFSET_BYTES.get(array.type.id)
+    if width is None:
+        width, rest = divmod(array.type.bit_width, 8)
+        return not rest and values[array.offset * width :][:width] != values[last * width :][:width]
+    bounds = struct.Struct("<2i" if width == 4 else "<2q")
+    start, end = bounds.unpack_from(values, array.offset * width)
+    last_start, last_end = bounds.unpack_from(values, last * width)
+    probe_bytes = min(end - start, _PROBE_BYTES)
+    are_alike = data[0][start:][:probe_bytes] == data[0][last_start:][:probe_bytes]
+    return end - start != last_end - last_start or not are_alike
 
 
 def _valid_items(page: LeafPage) -> Flags | None:
