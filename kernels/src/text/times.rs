@@ -283,7 +283,7 @@ impl<'a> Fields<'a> {
             return value(self.month?);
         };
         let begins = |month: &&str| month.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-        MONTHS.iter().position(|month| begins(&month)).map(|place| place as i64 + 1)
+        MONTHS.iter().position(begins).map(|place| place as i64 + 1)
     }
 
     fn time_of_day(&self) -> Option<i64> {
