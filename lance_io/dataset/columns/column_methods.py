@@ -17,7 +17,6 @@ from lance_io.dataset.columns.join_columns import columns_by_join, update_fragme
 from lance_io.dataset.columns.left_join import JoinKeys, LeftJoin
 from lance_io.dataset.columns.new_columns import (
     add_new_columns,
-    check_may_have_values,
     columns_from_rows,
     fragment_with_columns,
 )
@@ -110,7 +109,6 @@ async def add_columns_async(
 def _add_columns_from_rows(
     state: DatasetState, rows: Rows | AsyncRows, bounds: ScanBounds, progress: Progress | None
 ) -> Plan[DatasetState]:
-    check_may_have_values(state)
     return (yield from add_new_columns(state, columns_from_rows(state, rows, bounds), progress))
 
 
@@ -145,7 +143,6 @@ async def merge_async(
 def _merge(
     state: DatasetState, rows: Rows | AsyncRows, keys: JoinKeys, limit_bytes: int, progress: Progress | None
 ) -> Plan[DatasetState]:
-    check_may_have_values(state)
     with closing(LeftJoin(state, state.all_places, rows, keys, limit_bytes)) as join:
         new = yield from columns_by_join(state, join)
         return (yield from add_new_columns(state, new, progress))
@@ -202,7 +199,6 @@ async def merge_fragment_columns_async(
 def _columns_from_rows(
     state: DatasetState, rows: Rows | AsyncRows, place: int, bounds: ScanBounds, progress: Progress | None
 ) -> Plan[Changed]:
-    check_may_have_values(state)
     new = columns_from_rows(state, rows, bounds)
     fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new, progress))
     return fragment_metadata(fragment), LanceSchema(schema)
@@ -221,7 +217,6 @@ def _merge_columns(
             "A checkpoint file cannot be used when applying a UDF with LanceFragment.merge_columns. "
             "You must apply your own checkpointing for fragment-level operations."
         )
-    check_may_have_values(state)
     new = yield from make_columns(state, transforms, read_columns, bounds)
     fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new, progress))
     return fragment_metadata(fragment), LanceSchema(schema)
@@ -270,7 +265,6 @@ def _merge_fragment(
             new = yield from columns_by_join(state, join)
             return (yield from fragment_with_columns(state, place, new, progress))
 
-    check_may_have_values(state)
     fragment, schema = yield from _refuse_values(merged())
     return fragment_metadata(fragment), LanceSchema(schema)
 
@@ -317,6 +311,5 @@ def _update_columns(
         with closing(LeftJoin(state, [place], rows, keys, limit_bytes)) as join:
             return (yield from update_fragment_columns(state, place, join, progress))
 
-    check_may_have_values(state)
     fragment, ids, offsets = yield from _refuse_values(updated())
     return fragment_metadata(fragment), ids, offsets

@@ -17,11 +17,16 @@ from lance_io.dataset.columns.cast_columns import can_cast, cast_within
 from lance_io.dataset.columns.column_functions import columns_by_function
 from lance_io.dataset.columns.new_columns import (
     add_new_columns,
-    check_may_have_values,
     columns_by_sql,
     with_fields,
 )
-from lance_io.dataset.columns.rewrite_columns import column_files, compute_here, without_dead_files, write_columns
+from lance_io.dataset.columns.rewrite_columns import (
+    column_files,
+    compute_here,
+    with_dead_columns,
+    without_dead_files,
+    write_columns,
+)
 from lance_io.dataset.columns.schema_edits import (
     alter_fields,
     drop_fields,
@@ -93,8 +98,6 @@ def _cast_columns(
 
     renamed  the schema with whatever else is altered
     """
-    if state.manifest.data_version == V0_1:
-        raise UnsupportedError("columns of tables of file version 0.1 are not cast by this release")
     for one in casts:
         if not can_cast(one.field.arrow_type, one.data_type):
             raise OperationError(
@@ -127,6 +130,8 @@ def _cast_columns(
             fragments = yield from write_columns(state, files, values_of, compute_here(cast), None, progress)
         except (pa.ArrowInvalid, SchemaError) as error:
             raise OperationError(f"a value cannot be cast: {error}", path=state.location.uri) from error
+        if state.manifest.data_version == V0_1:  # whose readers take parents from the first file that has them
+            fragments = tuple(map(with_dead_columns, fragments))
         kept = tuple(without_dead_files(fragment, schema) for fragment in fragments)
         operation = Merge(kept, schema, preserves_nullability=True)
         return (yield from change(state, operation, alongside=[files.publish()]))
@@ -189,7 +194,6 @@ def add_columns(
     if isinstance(transforms, dict) and not transforms:
         unchanged = Merge(tuple(state.manifest.fragments), state.schema, preserves_nullability=True)
         return (yield from change(state, unchanged))
-    check_may_have_values(state)
     new = yield from make_columns(state, transforms, read_columns, bounds)
     return (yield from add_new_columns(state, new, progress))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.columns.left_join import rows_at
-from lance_io.dataset.columns.new_columns import NewColumns, open_columns
-from lance_io.dataset.columns.rewrite_columns import RowProgress, column_files, write_fragment_columns
+from lance_io.dataset.columns.new_columns import NewColumns, check_nulls, open_columns
+from lance_io.dataset.columns.rewrite_columns import (
+    RowProgress,
+    column_files,
+    with_dead_columns,
+    write_fragment_columns,
+)
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import OperationError, SchemaError, UsageError
 from lance_io.levels.arrays import numbers
@@ -20,7 +24,6 @@ from lance_io.levels.retype import as_type
 from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import Items, Next
 from lance_io.table.manifest.roaring import encode_roaring
-from lance_io.table.transaction.draft import TOMBSTONE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
-    from lance_io.table.manifest.fragment import DataFile, Fragment
+    from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.row_ids import U64Array
 
 
@@ -55,6 +58,7 @@ def columns_by_join(state: DatasetState, join: LeftJoin) -> Plan[NewColumns]:
                 raise OperationError(
                     f"Column '{field.name}' is declared as non-nullable but contains null values: rows without a match"
                 )
+        check_nulls(state, found)
         return found.append_column(ROW_ADDRESS, batch.column(ROW_ADDRESS))
 
     options = join.options([])
@@ -94,7 +98,7 @@ def update_fragment_columns(
         if not _is_same(field.type, found):
             raise UsageError(f"Column {field.name} is of type {field.type}, the right side gives it as {found}")
     yield from join.prepare()
-    update = _Update(join, schema.names)
+    update = _Update(state, join, schema.names)
     read = list(dict.fromkeys([*schema.names, *join.columns]))
     options = join.options(schema.to_arrow().types)
 
@@ -117,22 +121,14 @@ def update_fragment_columns(
         return changed
 
     changed: Fragment = yield RollBackOnError(write(), files.roll_back)
-    written = changed.files[-1].fields
-    older = (_without_columns(file, frozenset(written)) for file in changed.files[:-1])
-    after = replace(changed, files=(*(file for file in older if file is not None), changed.files[-1]))
-    return after, list(written), encode_roaring(update.offsets())
-
-
-def _without_columns(file: DataFile, ids: frozenset[int]) -> DataFile | None:
-    """A file of which some columns are dead; None when no other one is in it."""
-    fields = tuple(TOMBSTONE if field_id in ids else field_id for field_id in file.fields)
-    return replace(file, fields=fields) if set(fields) != {TOMBSTONE} else None
+    return with_dead_columns(changed), list(changed.files[-1].fields), encode_roaring(update.offsets())
 
 
 class _Update:
     """Old values, or the caller's where it has the key."""
 
-    def __init__(self, join: LeftJoin, names: list[str]) -> None:
+    def __init__(self, state: DatasetState, join: LeftJoin, names: list[str]) -> None:
+        self._state = state
         self._join = join
         self._names = names
         self._changed: list[U64Array] = []
@@ -147,7 +143,9 @@ class _Update:
         either = numbers(chosen)
         pairs = [(batch.column(name), values.column(name)) for name in self._names]
         columns = [pa.concat_arrays([own, as_type(other, own.type)]).take(either) for own, other in pairs]
-        return pa.RecordBatch.from_arrays([*columns, addresses], [*self._names, ROW_ADDRESS])
+        changed = pa.RecordBatch.from_arrays(columns, self._names)
+        check_nulls(self._state, changed)
+        return changed.append_column(ROW_ADDRESS, addresses)
 
     def offsets(self) -> npt.NDArray[np.uint32]:
         """Of the rows that have new values, ascending."""

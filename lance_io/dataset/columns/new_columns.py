@@ -25,7 +25,7 @@ from lance_io.dataset.version.column_lists import COMPILER, project, project_tak
 from lance_io.dataset.version.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from lance_io.dataset.write.data_files import NextBatch
 from lance_io.dataset.write.schema_fit import check_version
-from lance_io.errors import BindError, EvaluationError, OperationError, SchemaError, UnsupportedError
+from lance_io.errors import BindError, EvaluationError, OperationError, SchemaError
 from lance_io.format.version import V0_1
 from lance_io.plans.plan import Import, RollBackOnError
 from lance_io.plans.streams import Items, Next, Open, iterate_async, iterate_sync
@@ -45,6 +45,16 @@ if TYPE_CHECKING:
     from lance_io.plans.streams import Stream
     from lance_io.table.manifest.fragment import Fragment
 
+_NULL_TYPES: Final = (
+    pa.types.is_null,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_list,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_fixed_size_list,
+)
+"""Of columns that tables of file version 0.1 take with nulls from callers."""
 _JOINED_SHARE: Final = 32  # of the limit: rows of the caller's that are joined to a batch
 
 
@@ -72,7 +82,6 @@ def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | N
     progress  is told how many rows are written
     Raises `OperationError` for a column that is there already, and for values that cannot be written.
     """
-    check_may_have_values(state)
     schema, added = with_fields(state, new.fields)
     files = column_files(state, schema.prune(added))
 
@@ -108,7 +117,6 @@ def fragment_with_columns(
     progress  is told how many rows are written
     Raises as `add_new_columns`.
     """
-    check_may_have_values(state)
     schema, added = with_fields(state, new.fields)
     files = column_files(state, schema.prune(added))
     told = RowProgress(progress, int(state.physical_rows[place]))
@@ -127,21 +135,44 @@ def fragment_with_columns(
     return made
 
 
-def check_may_have_values(state: DatasetState) -> None:
-    """Raise `UnsupportedError` for a table of file version 0.1."""
-    if state.manifest.data_version == V0_1:
-        raise UnsupportedError("columns with values are not added to tables of file version 0.1 by this release")
-
-
 def with_fields(state: DatasetState, given: pa.Schema) -> tuple[Schema, frozenset[int]]:
     """The table's schema with new columns, and the ids of these. Raises `OperationError`."""
     version = state.manifest.data_version
+    if version == V0_1:
+        for field in given:
+            if pa.types.is_struct(field.type) and field.name in state.schema.names:
+                raise OperationError(
+                    f"Column {field.name} is a struct col, add sub column is not supported in Lance file version 0.1"
+                )
     try:
         schema, added = add_fields(state.schema, given, version, first_free_id(state.manifest.message))
         check_version(schema, version)
     except SchemaError as error:
         raise OperationError(error.message) from error
     return schema, added
+
+
+def check_nulls(state: DatasetState, batch: pa.RecordBatch) -> None:
+    """Raise `OperationError` for nulls of a caller's that files of the table's version would lose, as pylance does.
+
+    Only nulls of whole values count, and neither those of lists nor of values of fixed size, which become empty and
+    zero.
+    """
+    if state.manifest.data_version != V0_1:
+        return
+    for field, array in zip(batch.schema, batch.columns, strict=True):
+        if array.null_count and _loses_nulls(field.type):
+            raise OperationError(
+                f"Column '{field.name}' has null values of type: {field.type}, but storing nulls for this data type "
+                "is not supported by files of version 0.1, which the table has. They are explicit in the new data, or "
+                "of rows without a match"
+            )
+
+
+def _loses_nulls(dtype: pa.DataType) -> bool:
+    if isinstance(dtype, pa.BaseExtensionType):
+        dtype = dtype.storage_type
+    return not any(is_such(dtype) for is_such in _NULL_TYPES)
 
 
 def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: ScanBounds) -> Plan[NewColumns]:
@@ -178,6 +209,7 @@ def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, bounds: ScanB
             addresses = batch.column(ROW_ADDRESS)
             while len(addresses):
                 values = yield from given.take(len(addresses))
+                check_nulls(state, values)
                 yield Items([values.append_column(ROW_ADDRESS, addresses.slice(0, values.num_rows))])
                 addresses = addresses.slice(values.num_rows)
 

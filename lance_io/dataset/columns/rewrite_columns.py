@@ -24,6 +24,7 @@ from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
 from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX
+from lance_io.table.transaction.draft import TOMBSTONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,6 +148,17 @@ def without_dead_files(fragment: Fragment, schema: Schema) -> Fragment:
     """A fragment without the files of which no column is in a schema any more, nor says who its rows are."""
     known = {field.id for field in schema.walk()} | LINEAGE_NAMES.keys()
     return replace(fragment, files=tuple(file for file in fragment.files if not known.isdisjoint(file.fields)))
+
+
+def with_dead_columns(fragment: Fragment) -> Fragment:
+    """A fragment whose newest file has columns of older ones, which are dead there; files of dead ones only go."""
+    newest = fragment.files[-1]
+    written = frozenset(newest.fields)
+    older = (
+        replace(file, fields=tuple(TOMBSTONE if one in written else one for one in file.fields))
+        for file in fragment.files[:-1]
+    )
+    return replace(fragment, files=(*(file for file in older if set(file.fields) != {TOMBSTONE}), newest))
 
 
 class _Spread:

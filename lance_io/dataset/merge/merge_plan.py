@@ -28,6 +28,7 @@ from lance_io.dataset.version.column_lists import COMPILER
 from lance_io.dataset.version.index_entries import load_indices
 from lance_io.errors import LanceError, OperationError
 from lance_io.filters import compile_filter
+from lance_io.format.version import V0_1
 from lance_io.plans.plan import Import, RollBackOnError
 from lance_io.table.manifest.roaring import encode_roaring
 from lance_io.table.transaction.operations import Update
@@ -313,6 +314,8 @@ def writes_columns(state: DatasetState, clauses: MergeClauses, fit: SourceFit) -
             )
         return True
     if reasons or clauses.matched in ("delete", "fail"):
+        return False
+    if clauses.inserts and state.manifest.data_version == V0_1:  # whose fragments have all columns
         return False
     return bool(fit.cut_structs) or (yield from _has_key_index(state, clauses))
 

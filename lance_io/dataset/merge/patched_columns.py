@@ -25,7 +25,6 @@ from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.column_lists import OutputColumn, Projection, prune
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.format.schema import Schema
-from lance_io.format.version import V0_1
 from lance_io.levels.arrays import numbers, values_of
 from lance_io.plans.cpu_requests import Compute
 from lance_io.table.transaction.draft import TOMBSTONE
@@ -60,7 +59,7 @@ def obstacles(state: DatasetState, fit: SourceFit, clauses: MergeClauses) -> lis
         found.append("the source carries a blob column")
     if clauses.deletes:
         found.append("rows are deleted, which patching cannot do")
-    if any(field.is_packed for one in others for field in one.walk()) or state.manifest.data_version == V0_1:
+    if any(field.is_packed for one in others for field in one.walk()):
         found.append("these columns of the table are stored together with others")
     return found
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.dataset.write.schema_fit import fit_schema, schema_of
+from lance_io.dataset.write.schema_fit import fit_part, schema_of
 from lance_io.errors import OperationError
 from lance_io.format.schema import Schema
 from lance_io.levels.lists import items_of, with_items
@@ -102,7 +102,7 @@ def fit_source(given: pa.Schema, table: Schema, version: FileVersion) -> SourceF
     """
     casts = [_lossless(field, table) for field in given]
     fields = [field if to is None else field.with_type(to) for field, to in zip(given, casts, strict=True)]
-    fit = fit_schema(schema_of(pa.schema(fields, metadata=given.metadata)), _without_demands(table), version)
+    fit = fit_part(schema_of(pa.schema(fields, metadata=given.metadata)), _without_demands(table), version)
     original = {field.id: field for field in table.walk()}
     in_order = tuple(_with_demands(field, original) for field in fit.fields)
     by_id = {field.id: place for place, field in enumerate(in_order)}

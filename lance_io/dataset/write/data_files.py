@@ -170,6 +170,7 @@ class NewFiles:
             "checks_rows": checks_rows,
             **limits.options,
         }
+        self._warned_of: set[str] = set()
         self._batches = _batches(limits) if version == V0_1 else None
         self._file: FileWriting | None = None
         self._name = ""
@@ -202,17 +203,17 @@ class NewFiles:
             yield from self._close()
 
     def finish(self) -> Plan[None]:
-        """Complete the last file, when all rows are written."""
+        """Complete the last file, when all rows are written, or those of a fragment."""
         if self._file is not None:
             yield from self._finish()
         self._warn_of_lost_nulls()
 
     def _warn_of_lost_nulls(self) -> None:
-        if self._batches is not None and self._batches.lost:
-            text = (
-                f"files of version 0.1 hold no nulls but of strings; those of {', '.join(self._batches.lost)} are lost"
-            )
-            warnings.warn(f"{text} (allow_null_loss=False refuses them)", UserWarning, stacklevel=3)
+        if self._batches is not None and (lost := self._batches.lost.keys() - self._warned_of):
+            names = ", ".join(name for name in self._batches.lost if name in lost)
+            self._warned_of |= lost
+            text = f"files of version 0.1 hold no nulls but of strings; those of {names} are lost"
+            warnings.warn(f"{text} (write_dataset refuses them with allow_null_loss=False)", UserWarning, stacklevel=3)
 
     @property
     def schema(self) -> Schema:

@@ -121,15 +121,7 @@ def fit_schema(given: Schema, table: Schema, version: FileVersion | None = None)
     known = _FITTED.get(given)  # rows that join one table mostly do so again
     if known is not None and known[0] is table and known[1] == version:
         return known[2]
-    check_shape(given)
-    stored = given if version is None else of_version(given, version)
-    problems: list[str] = []
-    fields = _fit_members(stored.fields, table.fields, "", problems)
-    if problems:
-        raise SchemaError(f"Append with different schema: {', '.join(problems)}")
-    if version is not None and (marks := list(_other_extensions(stored.fields, fields, ""))):
-        raise SchemaError(f"{', '.join(marks)}. Give these columns the types that the table's schema shows")
-    fit = Schema(fields, dict(table.metadata))
+    fit = fit_part(given, table, version)
     if version == V0_1:
         there = {each.id for each in fit.walk()}
         for each in table.walk():
@@ -140,6 +132,19 @@ def fit_schema(given: Schema, table: Schema, version: FileVersion | None = None)
                 )
     _FITTED.keep(given, (table, version, fit))
     return fit
+
+
+def fit_part(given: Schema, table: Schema, version: FileVersion | None = None) -> Schema:
+    """`fit_schema` for columns that are a part of what is written: of 0.1, too, others may be absent."""
+    check_shape(given)
+    stored = given if version is None else of_version(given, version)
+    problems: list[str] = []
+    fields = _fit_members(stored.fields, table.fields, "", problems)
+    if problems:
+        raise SchemaError(f"Append with different schema: {', '.join(problems)}")
+    if version is not None and (marks := list(_other_extensions(stored.fields, fields, ""))):
+        raise SchemaError(f"{', '.join(marks)}. Give these columns the types that the table's schema shows")
+    return Schema(fields, dict(table.metadata))
 
 
 def _fit_members(given: Sequence[Field], wanted: Sequence[Field], path: str, problems: list[str]) -> tuple[Field, ...]:
