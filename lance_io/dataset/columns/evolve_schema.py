@@ -23,6 +23,7 @@ from lance_io.dataset.columns.new_columns import (
 from lance_io.dataset.columns.rewrite_columns import (
     column_files,
     compute_here,
+    file_losing_start,
     with_dead_columns,
     without_dead_files,
     write_columns,
@@ -107,6 +108,12 @@ def _cast_columns(
     schema, replaced = replace_types(renamed, casts, first_free_id(state.manifest.message))
     before = state.schema.prune([one.field.id for one in casts])
     after = schema.prune(replaced)
+    parents = frozenset(field.id for field in after.walk()) - replaced
+    if (file := file_losing_start(state.manifest.fragments, parents, schema, keeps_structs=True)) is not None:
+        raise OperationError(
+            f"Cannot cast items or members of the column that is the first of the data file {file.path}: it is of "
+            "version 0.1, and could not be read without it. Cast the whole column, or not all members at once"
+        )
     files = column_files(state, after)
     found = project_taken(state.schema, [*(_quoted(_steps_to(state, one)) for one in casts), ROW_ADDRESS])
     read = {field.name: field for field in before.fields}
@@ -131,7 +138,7 @@ def _cast_columns(
         except (pa.ArrowInvalid, SchemaError) as error:
             raise OperationError(f"a value cannot be cast: {error}", path=state.location.uri) from error
         if state.manifest.data_version == V0_1:  # whose readers take parents from the first file that has them
-            fragments = tuple(map(with_dead_columns, fragments))
+            fragments = tuple(with_dead_columns(one, schema) for one in fragments)
         kept = tuple(without_dead_files(fragment, schema) for fragment in fragments)
         operation = Merge(kept, schema, preserves_nullability=True)
         return (yield from change(state, operation, alongside=[files.publish()]))

@@ -13,6 +13,7 @@ from lance_io.dataset.columns.new_columns import NewColumns, check_nulls, open_c
 from lance_io.dataset.columns.rewrite_columns import (
     RowProgress,
     column_files,
+    file_losing_start,
     with_dead_columns,
     write_fragment_columns,
 )
@@ -97,6 +98,12 @@ def update_fragment_columns(
         found = join.fields.field(field.name).type
         if not _is_same(field.type, found):
             raise UsageError(f"Column {field.name} is of type {field.type}, the right side gives it as {found}")
+    written = frozenset(field.id for field in schema.walk())
+    if (file := file_losing_start([state.manifest.fragments[place]], written, state.schema)) is not None:
+        raise UsageError(
+            f"Column {schema.names[0]} is the first of the data file {file.path}, which is of version 0.1 and could "
+            "not be read without it. Update rows instead"
+        )
     yield from join.prepare()
     update = _Update(state, join, schema.names)
     read = list(dict.fromkeys([*schema.names, *join.columns]))

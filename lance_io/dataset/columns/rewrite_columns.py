@@ -20,6 +20,7 @@ from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.dataset.write.data_files import FileLimits, NewFiles
 from lance_io.errors import OperationError
 from lance_io.format.schema import LINEAGE_NAMES
+from lance_io.format.version import V0_1
 from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
@@ -27,7 +28,7 @@ from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX
 from lance_io.table.transaction.draft import TOMBSTONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan, Request
     from lance_io.plans.streams import Stream
-    from lance_io.table.manifest.fragment import Fragment
+    from lance_io.table.manifest.fragment import DataFile, Fragment
 
 _FILL_ROWS: Final = 1 << 13  # of deleted rows that are written at once
 
@@ -150,15 +151,51 @@ def without_dead_files(fragment: Fragment, schema: Schema) -> Fragment:
     return replace(fragment, files=tuple(file for file in fragment.files if not known.isdisjoint(file.fields)))
 
 
-def with_dead_columns(fragment: Fragment) -> Fragment:
-    """A fragment whose newest file has columns of older ones, which are dead there; files of dead ones only go."""
+def with_dead_columns(fragment: Fragment, schema: Schema | None = None) -> Fragment:
+    """A fragment whose newest file has columns of older ones, which are dead there; files of dead ones only go.
+
+    schema  of the table then, where structs have members in both: see `file_losing_start`
+    """
     newest = fragment.files[-1]
     written = frozenset(newest.fields)
-    older = (
-        replace(file, fields=tuple(TOMBSTONE if one in written else one for one in file.fields))
-        for file in fragment.files[:-1]
-    )
+    older = []
+    for file in fragment.files[:-1]:
+        kept = {_start(file)} if schema is not None and _starts_with_struct(file, written, schema) else set[int]()
+        fields = tuple(TOMBSTONE if one in written and one not in kept else one for one in file.fields)
+        older.append(replace(file, fields=fields))
     return replace(fragment, files=(*(file for file in older if set(file.fields) != {TOMBSTONE}), newest))
+
+
+def file_losing_start(
+    fragments: Iterable[Fragment], written: frozenset[int], schema: Schema, *, keeps_structs: bool = False
+) -> DataFile | None:
+    """A file of version 0.1 that nobody could read any more once columns of it are dead, if there is one.
+
+    Where the pages of such a file are is a table by field id, from the smallest id that the manifest names for it.
+    written        ids of the columns
+    schema         of the table then: a file of which nothing else is left in it may go
+    keeps_structs  whether a struct at the start is not dead while the file has members of it
+    """
+    known = {field.id for field in schema.walk()} - written
+    for fragment in fragments:
+        for file in fragment.files:
+            if file.version != V0_1 or _start(file) not in written or known.isdisjoint(file.fields):
+                continue
+            if not keeps_structs or not _starts_with_struct(file, written, schema):
+                return file
+    return None
+
+
+def _start(file: DataFile) -> int:
+    return min((one for one in file.fields if one >= 0), default=TOMBSTONE)
+
+
+def _starts_with_struct(file: DataFile, written: frozenset[int], schema: Schema) -> bool:
+    """Whether a file begins with a struct of which it has members, but for those that are written."""
+    start = next((field for field in schema.walk() if field.id == _start(file)), None)
+    if start is None or start.logical_type != "struct":
+        return False
+    return any(one.id in file.fields and one.id not in written for one in start.walk())
 
 
 class _Spread:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.changes.memory_limit import batch_rows, scan_bounds
-from lance_io.dataset.columns.rewrite_columns import write_fragment_columns
+from lance_io.dataset.columns.rewrite_columns import file_losing_start, write_fragment_columns
 from lance_io.dataset.join.placed_rows import POSITION_BYTES, PlacedRows, RowPositions
 from lance_io.dataset.merge.match_rows import ROW
 from lance_io.dataset.merge.source_fit import arranged
@@ -61,6 +61,9 @@ def obstacles(state: DatasetState, fit: SourceFit, clauses: MergeClauses) -> lis
         found.append("rows are deleted, which patching cannot do")
     if any(field.is_packed for one in others for field in one.walk()):
         found.append("these columns of the table are stored together with others")
+    written = frozenset(field.id for one in others for field in one.walk())
+    if file_losing_start(state.manifest.fragments, written, state.schema) is not None:
+        found.append("data files of version 0.1 cannot be read without their first column")
     return found
 
 

@@ -50,12 +50,15 @@ class DictionaryGrowth:
 
     def _places(self, field: Field, values: pa.Array, dtype: pa.DictionaryType) -> pa.Array | None:
         """Where each value is in the field's dictionary; None where they are its first ones, in this order."""
-        if not len(values):  # of rows that are all null
-            values = pa.nulls(1, dtype.value_type)
         known = self._values.get(field.id)
+        if known is None and field.dictionary is not None:
+            known = self._values[field.id] = dictionary_values(field.dictionary)
+        if not len(values):  # of rows that are all null
+            if known is not None and len(known):
+                return None
+            values = pa.nulls(1, dtype.value_type)
         if known is None:
-            known = values if field.dictionary is None else dictionary_values(field.dictionary)
-            self._values[field.id] = known
+            known = self._values[field.id] = values
         if known[: len(values)].equals(values):
             return None
         if field.dictionary is not None:

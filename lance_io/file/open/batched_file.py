@@ -22,6 +22,7 @@ from lance_io.encodings.v0_1.field_pages import FieldPages
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_steps import Tail, served_by
 from lance_io.file.open.column_pages import Column, OnePage, where
+from lance_io.file.open.file_source import DEAD
 from lance_io.file.open.projected_pages import FileView
 from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.format.v0_1.batch_table import (
@@ -170,6 +171,8 @@ def open_batched(identity: tuple[str, str, int], ref: FileRef, tail: Tail) -> Fi
     Raises `FormatError` and `UnsupportedError`.
     """
     ids, file_bytes = ids_of(ref), identity[2]
+    if ref.field_ids[0] == DEAD:
+        raise FormatError("its first column is dead, and where the pages of the others are is counted from it")
     position = metadata_position(tail.buffer, file_bytes)
     if position < tail.start:
         tail = yield from _extend_tail(tail, position)

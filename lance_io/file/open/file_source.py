@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import sinks_now
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lance_io.io.stats import Sinks
     from lance_io.store.api import ObjectReads
 
+DEAD: Final = -2  # field id of a dead column
+
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
@@ -25,7 +27,7 @@ class FileRef:
 
     key             object key in the store
     size_bytes      of the whole file; 0 when the manifest does not know
-    field_ids       ids of the leaf fields stored in it (-2 is a dead column, lower ones are spilled lineage)
+    field_ids       ids of the leaf fields stored in it (`DEAD`: a dead column; lower ones are spilled lineage)
     column_indices  the column of each, parallel to `field_ids`; -1 for a field that is not read here
     """
 
@@ -38,7 +40,7 @@ class FileRef:
     def __post_init__(self) -> None:
         pairs = zip(self.field_ids, self.column_indices, strict=False)
         object.__setattr__(
-            self, "columns", {fid: column for fid, column in pairs if fid not in (-1, -2) and column >= 0}
+            self, "columns", {fid: column for fid, column in pairs if fid not in (-1, DEAD) and column >= 0}
         )
 
 

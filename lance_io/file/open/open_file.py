@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import FetchedSuffix, FileSteps, Suffix, Tail, Wait
 from lance_io.file.open.data_file import FileSchema, OpenedFile
+from lance_io.file.open.file_source import DEAD
 from lance_io.format.columns import decode_column_table
 from lance_io.format.ending import decode_ending
 from lance_io.format.footer import FOOTER_BYTES, Footer, OffsetTable, decode_footer
@@ -50,8 +51,16 @@ LARGE_SCHEMAS_MAX: Final = 4
 
 def known_files(context: ReadContext, refs: Sequence[FileRef]) -> list[TableFile | None]:
     """The files that the cache has, under one lock; None where `open_cached` has to be asked."""
-    identity = context.store.identity
-    return context.cache.get_many([("file", identity, ref.key, ref.size_bytes) for ref in refs])
+    return context.cache.get_many([_cache_key(context, ref) for ref in refs])
+
+
+def _cache_key(context: ReadContext, ref: FileRef) -> tuple[object, ...]:
+    """By what the cache knows an opened file.
+
+    What is read of one of version 0.1, whose size is not asked for, depends on which of its columns are dead.
+    """
+    key = ("file", context.store.identity, ref.key, ref.size_bytes)
+    return (*key, ref.field_ids) if not ref.size_bytes and DEAD in ref.field_ids else key
 
 
 def open_cached(
@@ -63,7 +72,7 @@ def open_cached(
     is_whole  all rows of all columns will be read
     Raises FormatError or UnsupportedError.
     """
-    key = ("file", context.store.identity, ref.key, ref.size_bytes)
+    key = _cache_key(context, ref)
     tail: Tail | None = None
     file: TableFile | None = None
     while file is None:
