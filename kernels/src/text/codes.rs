@@ -50,6 +50,10 @@ pub fn to_base64(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
 
 const UUID_BYTES: usize = 16;
 const UUID_CHARS: usize = 36;
+/// Where the digits of each byte begin.
+const UUID_DIGITS: [usize; UUID_BYTES] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+/// As many as the stream is asked for in one call.
+const UUIDS_AT_ONCE: usize = 64;
 /// A kernel that makes fewer keeps the GIL.
 const STEPS_PER_UUID: usize = 8;
 
@@ -60,16 +64,18 @@ pub fn random_uuids(py: Python<'_>, num_rows: usize, seed: [u8; 32]) -> PyResult
     let mut out: Vec<u8> = vec_with_capacity(bytes_of(num_rows, 8 * UUID_CHARS)?)?;
     gil::release(py, num_rows.saturating_mul(STEPS_PER_UUID), || {
         let mut random = blake3::Hasher::new_keyed(&seed).finalize_xof();
-        for _ in 0..num_rows {
-            let mut drawn = [0; UUID_BYTES];
-            random.fill(&mut drawn);
-            drawn[6] = drawn[6] & 0x0F | 0x40; // the version
-            drawn[8] = drawn[8] & 0x3F | 0x80; // the variant
-            for (place, byte) in drawn.into_iter().enumerate() {
-                if matches!(place, 4 | 6 | 8 | 10) {
-                    out.push(b'-');
+        let mut drawn = [[0; UUID_BYTES]; UUIDS_AT_ONCE];
+        for start in (0..num_rows).step_by(UUIDS_AT_ONCE) {
+            random.fill(drawn.as_flattened_mut());
+            for uuid in drawn.iter_mut().take(num_rows - start) {
+                uuid[6] = uuid[6] & 0x0F | 0x40; // the version
+                uuid[8] = uuid[8] & 0x3F | 0x80; // the variant
+                let mut text = [b'-'; UUID_CHARS];
+                for (byte, place) in uuid.iter().zip(UUID_DIGITS) {
+                    text[place] = HEX[usize::from(byte >> 4)];
+                    text[place + 1] = HEX[usize::from(byte & 15)];
                 }
-                out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+                out.extend_from_slice(&text);
             }
         }
     });
