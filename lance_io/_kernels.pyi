@@ -819,6 +819,7 @@ def change_texts(
     split_part              text, separator, number                substring_index    text, separator, count
     capitalize              text                character, hexadecimal                integer
     to_hex, to_base64       bytes               from_hex, from_base64                 digits; gives bytes
+    format_time             seconds since 1970, pattern of `%Y %y %m %d %j %H %M %S %%`; of years 0 to 9999
     """
 
 def measure_texts(
@@ -851,6 +852,12 @@ def read_times(
 
     A pattern is its parts as `lance_io.filters.functions.time_formats` takes it apart: a field by its letter, `space`,
     or `text` with the text.
+    """
+
+def random_uuids(num_rows: int, seed: bytes, /) -> OwnedBuffer:
+    """Random UUIDs (version 4), 36 characters each, one behind another: the keyed stream of BLAKE3.
+
+    seed  32 bytes that nobody knows and that are used once
     """
 
 def digest_texts(algorithm: str, num_rows: int, values: TextArgument, present: Buffer | None, /) -> OwnedBuffer:

@@ -104,6 +104,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(text::measure::measure_texts, m)?)?;
     m.add_function(wrap_pyfunction!(text::split::split_texts, m)?)?;
     m.add_function(wrap_pyfunction!(text::digests::digest_texts, m)?)?;
+    m.add_function(wrap_pyfunction!(text::codes::random_uuids, m)?)?;
     m.add_function(wrap_pyfunction!(text::times::read_times, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::bits::gather_bits, m)?)?;
     m.add_function(wrap_pyfunction!(v2_0::bits::unpack_bits, m)?)?;

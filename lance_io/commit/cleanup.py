@@ -29,7 +29,7 @@ from lance_io.plans.plan import Pause, Together, ask
 from lance_io.plans.store_requests import List, Read, Remove
 from lance_io.store.api import NAMES_DIRECTLY_BELOW, ObjectMeta
 from lance_io.table.manifest.flags import MANAGED_BLOBS
-from lance_io.table.manifest.manifest import Manifest, decode_manifest
+from lance_io.table.manifest.manifest import Manifest, decode_file_names, decode_manifest
 from lance_io.table.manifest.paths import (
     BRANCHES,
     DATA,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from lance_io.commit.pins import Intent
     from lance_io.commit.target import CommitTarget
+    from lance_io.format.wire import Buffer
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
 
@@ -247,7 +248,9 @@ def plan_cleanup(
     for start in range(0, len(undecided), _READS_AT_ONCE):  # never all manifests in memory
         if progress is not None:
             progress(num_sure + start, len(named))
-        for meta, manifest in (yield from _read_manifests(place, undecided[start : start + _READS_AT_ONCE])):
+        for meta, manifest in (
+            yield from _read_manifests(place, undecided[start : start + _READS_AT_ONCE], decode_manifest)
+        ):
             one = OldVersion(manifest.version, meta, manifest.timestamp_ns)
             asked_for = one.version in chosen and is_old(one.committed_ns, policy, now_ns=now_ns)
             young = is_young(one.newest_ns, policy, now_ns=now_ns)
@@ -308,16 +311,22 @@ def _verify(
 
     manifests  of the versions, oldest first
     """
-    named = References()
+    named, found = References(), References()
     files, indices = keys_of(unsure)
     asks_blobs = any(path.startswith(f"{BLOB_FOLDER}/") for path in files)
     for end in range(len(manifests), 0, -_READS_AT_ONCE):
         if not files and not indices:
             break
-        for _, manifest in (yield from _read_manifests(place, manifests[max(0, end - _READS_AT_ONCE) : end])):
-            named.add(manifest, (yield from _blobs(blobs_of, manifest)) if asks_blobs else ())
-        files = {path for path in files if path not in named.files}
-        indices -= named.indices
+        metas = manifests[max(0, end - _READS_AT_ONCE) : end]
+        if asks_blobs:
+            for _, manifest in (yield from _read_manifests(place, metas, decode_manifest)):
+                found.add(manifest, (yield from _blobs(blobs_of, manifest)))
+        else:
+            for _, names in (yield from _read_manifests(place, metas, decode_file_names)):
+                found.add(names)
+        files -= found.files
+        indices -= found.indices
+        named.take(found)
     return named
 
 
@@ -392,7 +401,7 @@ class _Removal:
             return 0
         held = yield from _find_held_versions(self.plan.root, self.plan.branch)
         spared = [one for one in batch if self._is_spared(one, held, intent)]
-        for _, manifest in (yield from _read_manifests(self.place, [one.file for one in spared])):
+        for _, manifest in (yield from _read_manifests(self.place, [one.file for one in spared], decode_manifest)):
             self.newer.add(manifest, (yield from _blobs(self.plan.blobs_of, manifest)))
         kept = {one.version for one in spared}
         going = [one for one in batch if one.version not in kept]
@@ -434,7 +443,9 @@ class _Removal:
         new = [file for file in came if file.version > self.newest]
         keys = [ObjectMeta(file.key, file.size_bytes) for file in new]
         for start in range(0, len(keys), _READS_AT_ONCE):
-            for _, manifest in (yield from _read_manifests(self.place, keys[start : start + _READS_AT_ONCE])):
+            for _, manifest in (
+                yield from _read_manifests(self.place, keys[start : start + _READS_AT_ONCE], decode_manifest)
+            ):
                 self.newer.add(manifest, (yield from _blobs(self.plan.blobs_of, manifest)))
         self.newest = max([self.newest, *(file.version for file in new)])
 
@@ -543,7 +554,9 @@ def _find_held(root: Location, branch: str | None, blobs_of: BlobsOf | None) -> 
         listed: list[ObjectMeta] = yield List(root.store, versions_prefix(folder))
         metas = [meta for meta in listed if parse_manifest_name(meta.name) is not None]
         for start in range(0, len(metas), _READS_AT_ONCE):
-            for _, manifest in (yield from _read_manifests(root, metas[start : start + _READS_AT_ONCE])):
+            for _, manifest in (
+                yield from _read_manifests(root, metas[start : start + _READS_AT_ONCE], decode_manifest)
+            ):
                 held.files.add(manifest, (yield from _blobs(blobs_of, manifest)), own_only=False)
     return held
 
@@ -584,20 +597,22 @@ def _read_if_there(place: Location, key: str) -> Plan[bytes | None]:
         return None  # it was removed since it was listed
 
 
-def _read_manifests(place: Location, metas: Sequence[ObjectMeta]) -> Plan[list[tuple[ObjectMeta, Manifest]]]:
+def _read_manifests(
+    place: Location, metas: Sequence[ObjectMeta], decode: Callable[[Buffer], T]
+) -> Plan[list[tuple[ObjectMeta, T]]]:
     """Manifests side by side, without those that another cleanup has removed meanwhile."""
     if not metas:
         return []
-    found: list[Manifest | None] = yield Together([_read_manifest(place, meta.key) for meta in metas])
+    found: list[T | None] = yield Together([_read_manifest(place, meta.key, decode) for meta in metas])
     return [(meta, manifest) for meta, manifest in zip(metas, found, strict=True) if manifest is not None]
 
 
-def _read_manifest(place: Location, key: str) -> Plan[Manifest | None]:
+def _read_manifest(place: Location, key: str, decode: Callable[[Buffer], T]) -> Plan[T | None]:
     data = yield from _read_if_there(place, key)
     if data is None:
         return None
     try:
-        return decode_manifest(data)
+        return decode(data)
     except FormatError as error:
         error.path = key
         raise

@@ -151,6 +151,8 @@ simple = st.one_of(
     st.builds("try_cast(big as {}) {} {}".format, exact_types, operators, one_of("1", "5", "100")),
     st.builds("(null {} {}) is {}null".format, one_of("+", "-", "*", "/", "%"), one_of("a / 0", "b", "f"), negatable),
     st.builds("{} {} {}".format, one_of("null", "null + 1"), operators, one_of("a / 0", "b % 0", "a")),
+    st.builds("({0} or ({1} and {0}))".format, one_of("b = 0", "s is null", "not p"), one_of("a / 0 = 1", "b > 1")),
+    st.builds("({0} and ({0} or {1}))".format, one_of("b = 0", "s is null", "0 = b"), one_of("a / 0 = 1", "b > 1")),
     st.builds("({} {} a / 0 = 1)".format, one_of("true", "false", "1 = 2", "null"), one_of("and", "or")),
     one_of("p", "q", "not p", "p = q", "p != true", "p is true", "p is not false", "q is false", "true", "false"),
 )

@@ -80,6 +80,20 @@ SAME: dict[str, str] = {
         array_length(l) - 3 = -1 ; d + 1 > d ; d - date '2024-01-01' > 10 ; ts - ts = 0 ; s + 1 > 1 ; p + 1 > 1 ;
         b + null is null ;
     """,
+    "what is left out": """
+        b = 1 or (b = 1 and b / 0 = 1) ; (b / 0 = 1 and b = 1) or b = 1 ; b = 1 and (b = 1 or b / 0 = 1) ;
+        (b / 0 = 1 or b = 1) and b = 1 ; b = 1 or (1 = b and b / 0 = 1) ; b > 1 and (1 < b or b / 0 = 1) ;
+        not (b = 1) or (not (b = 1) and b / 0 = 1) ; s is null or (s is null and b / 0 = 1) ;
+        b in (1, 2) or (b / 0 = 1 and b in (1, 2)) ; b = 1 or (b = 1 and b / 0 = 1) or s is null ;
+        b = 1 or (s = 'a' and (b = 1 and b / 0 = 1)) ; random() < 2 or (random() < 2 and b = 1) ;
+        (null = b) is not null and b / 0 = 1 ; (null = b) is null or b / 0 = 1 ; not (1 = 1) and b / 0 = 1 ;
+        not (not (1 = 1)) or b / 0 = 1 ; nullif(1, 1) is null or b / 0 = 1 ; (1 = 2) is false or b / 0 = 1 ;
+        coalesce(false, p) and b / 0 = 1 ; nvl(true, p) or b / 0 = 1 ; coalesce(1, b) = 1 or b / 0 = 1 ;
+        p = true or (p and b / 0 = 1) ; not p or (p = false and b / 0 = 1) ; 1 between 2 and b and b / 0 = 1 ;
+        1 between b and 0 and b / 0 = 1 ; not (1 not between abs(3) and f) and b / 0 = 1 ; true != p or p ; false = p ;
+        cast(a as int) is distinct from null ; cast(a as int) is not distinct from null ;
+        try_cast(a as int) is distinct from null ; try_cast(a as tinyint) is not distinct from null ;
+    """,
     "casts": """
         cast(b as string) = '3' ; b::string = '3' ; cast(f as string) in ('0.5', 'NaN', 'inf', '-0.0') ;
         cast(f as int) = 1 ; cast(g as bigint) = 2 ; cast(p as int) = 1 ; cast(b as boolean) ;

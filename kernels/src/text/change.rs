@@ -1,7 +1,7 @@
 //! Functions that make a text of each row.
 
 use super::arguments::{checked_present, is_present, reserve, Arguments, Given, Held, Patience, Row, BYTES_PER_STEP};
-use super::{codes, words};
+use super::{codes, times, words};
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::invalid;
 use crate::gil;
@@ -30,6 +30,7 @@ fn find(name: &str) -> Option<Change> {
         "overlay" => overlay,
         "split_part" => split_part,
         "substring_index" => substring_index,
+        "format_time" => times::format_time,
         "capitalize" => words::capitalize,
         "character" => codes::character,
         "hexadecimal" => codes::hexadecimal,

@@ -1,7 +1,8 @@
 //! Times read by patterns, which `lance_io/filters/functions/time_formats.py` describes and takes apart.
 
-use super::arguments::{checked_present, is_present, Arguments, Given, Held, BYTES_PER_STEP};
+use super::arguments::{checked_present, is_present, Arguments, Given, Held, Row, BYTES_PER_STEP};
 use crate::buffer::{Input, OwnedBuffer};
+use crate::error::invalid;
 use crate::gil;
 use crate::sink::vec_with_capacity;
 use pyo3::prelude::*;
@@ -311,6 +312,53 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// A time, seconds since 1970, by a pattern of some fields; of years of four digits.
+pub fn format_time(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
+    let (seconds, pattern) = (row.number(0)?, row.text(1)?);
+    let (days, second) = (seconds.div_euclid(DAY / SECOND), seconds.rem_euclid(DAY / SECOND));
+    let (year, month, day) = date_of(days);
+    if !(0..=9999).contains(&year) {
+        return Err(invalid(format!("a time in the year {year}")));
+    }
+    let mut bytes = pattern.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let (number, num_digits) = match bytes.next() {
+            Some(b'Y') => (year, 4),
+            Some(b'y') => (year % 100, 2),
+            Some(b'm') => (month, 2),
+            Some(b'd') => (day, 2),
+            Some(b'j') => (days - days_before(year, 1) + 1, 3),
+            Some(b'H') => (second / 3600, 2),
+            Some(b'M') => (second / 60 % 60, 2),
+            Some(b'S') => (second % 60, 2),
+            Some(b'%') => {
+                out.push(b'%');
+                continue;
+            }
+            other => return Err(invalid(format!("no field of times is named {other:?}"))),
+        };
+        let powers = [1000, 100, 10, 1];
+        out.extend(powers[4 - num_digits..].iter().map(|power| b'0' + (number / power % 10) as u8));
+    }
+    Ok(())
+}
+
+/// Year, month and day of a day since 1970; the reverse of `days_before`.
+fn date_of(days: i64) -> (i64, i64, i64) {
+    let days = days.saturating_add(719_468);
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100); // from March on
+    let shifted = (5 * day_of_year + 2) / 153;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    (year, month, day_of_year - (153 * shifted + 2) / 5 + 1)
+}
+
 fn value(digits: &str) -> Option<i64> {
     digits.parse().ok()
 }
@@ -327,5 +375,21 @@ fn length_of(year: i64, month: i64) -> i64 {
         2 => 28,
         4 | 6 | 9 | 11 => 30,
         _ => 31,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_and_days_are_each_others_reverse() {
+        for days in (-800_000..3_000_000).step_by(17) {
+            let (year, month, day) = date_of(days);
+            assert_eq!(days_before(year, month) + day - 1, days);
+            assert!((1..=length_of(year, month)).contains(&day));
+        }
+        assert_eq!(date_of(0), (1970, 1, 1));
+        assert_eq!(date_of(11_016), (2000, 2, 29));
     }
 }

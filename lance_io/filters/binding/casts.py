@@ -30,6 +30,8 @@ _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(nan|inf|
 _INTEGER = r"^[+-]?[0-9]+$"
 _ZONE = r"(Z|[+-][0-9]{2}:?[0-9]{2})$"
 
+_FEW_TEXTS: Final = 16
+
 _SECOND: Final = 10**9
 _DAY: Final = 86_400 * _SECOND
 _NANOSECONDS_OF: Final = {
@@ -262,11 +264,19 @@ def _from_string(value: pa.Array, to: pa.DataType) -> pa.Array:
 def _plain_dates(value: pa.Array, to: pa.DataType) -> pa.Array | None:
     """Dates of texts as Arrow reads them, where all are dates, or all are times; None for others."""
     for form in (to, pa.timestamp("us")):
-        try:
-            return pc.cast(value, form).cast(to, safe=False)
-        except pa.ArrowInvalid:
-            continue
+        found = _read_by_arrow(value, form)
+        if found is not None:
+            return found.cast(to, safe=False)
     return None
+
+
+def _read_by_arrow(value: pa.Array, form: pa.DataType) -> pa.Array | None:
+    """Texts as Arrow reads them; None where it does not. The first few are tried alone: to fail costs it much."""
+    try:
+        pc.cast(value[:_FEW_TEXTS], form)
+        return pc.cast(value, form)
+    except pa.ArrowInvalid:
+        return None
 
 
 def _text_to_decimal(value: pa.Array, to: pa.DataType) -> pa.Array:
@@ -282,10 +292,9 @@ def _to_timestamp(value: pa.Array, to: pa.DataType) -> pa.Array:
 
     Digits below the unit are dropped.
     """
-    try:
-        return cast(pc.cast(value, pa.timestamp(to.unit)), to)  # most texts have neither zones nor more digits
-    except pa.ArrowInvalid:
-        pass
+    plain = _read_by_arrow(value, pa.timestamp(to.unit))  # most texts have neither zones nor more digits
+    if plain is not None:
+        return cast(plain, to)
     value = pc.replace_substring_regex(value, rf"(\.[0-9]{{{_FRACTION_DIGITS[to.unit]}}})[0-9]+", r"\1")
     if to.unit == "s":
         value = pc.replace_substring_regex(value, r"\.($|[Z+-])", r"\1")

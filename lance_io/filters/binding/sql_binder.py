@@ -4,7 +4,7 @@ names        an unquoted one that no column has matches without regard to case
 comparison   directly below the top (inside `and` and `or` only) a literal must fit the column beside it; deeper
              inside, and beside a computed value, both sides are widened, and text is read as the other side's type
 functions    arguments are checked against the kinds in `function_registry`
-constants    are computed once; what they decide alone is not computed for rows: `null + x`, `null = x`, `false and x`
+constants    are computed once; what they decide alone is not computed for rows: `null + x`, `null = x`; see `simplify`
 casts        an integer or decimal cast for a comparison with a literal is compared as it is, where the literal has a
              value of its type: no value is too large for that
 """
@@ -39,8 +39,9 @@ from lance_io.filters.binding.expression_tree import (
     children,
     describe,
 )
+from lance_io.filters.binding.simplify import fold, simplify, without_truth
 from lance_io.filters.binding.sql_types import decimal_of, is_string, kind
-from lance_io.filters.evaluate import can_compare, evaluate
+from lance_io.filters.evaluate import can_compare
 from lance_io.filters.functions.function_registry import FUNCTIONS, decimal_arithmetic
 from lance_io.format.schema import first_member
 from lance_io.levels.arrays import from_scalars
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 _BOOL, _INT, _FLOAT, _TEXT, _STAMP = pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.timestamp("us")
 _NANOS = pa.timestamp("ns")
-_NO_ROWS = pa.RecordBatch.from_arrays([], names=[])
 _DISTINCT = ("is_distinct", "is_not_distinct")
 _ARITHMETIC = ("add", "subtract", "multiply", "divide")
 
@@ -75,9 +75,9 @@ class SqlBinder(Binder):
         """The bound tree of a whole filter or computed column, and its type. Raises BindError."""
         match expr:
             case And(args):
-                return _decide(And(tuple(self._condition(arg, *self.bind_top(arg), "and") for arg in args))), _BOOL
+                return simplify(And(tuple(self._condition(arg, *self.bind_top(arg), "and") for arg in args))), _BOOL
             case Or(args):
-                return _decide(Or(tuple(self._condition(arg, *self.bind_top(arg), "or") for arg in args))), _BOOL
+                return simplify(Or(tuple(self._condition(arg, *self.bind_top(arg), "or") for arg in args))), _BOOL
             case Comparison():
                 return self._compare(expr, strict=True), _BOOL
             case InList():
@@ -110,7 +110,10 @@ class SqlBinder(Binder):
                 return bound, to
             case And() | Or():
                 bound, found = super().bind(expr)
-                return _decide(bound), found
+                return simplify(bound) if isinstance(bound, And | Or) else bound, found
+            case Not() | IsNull():
+                bound, found = super().bind(expr)
+                return fold(bound), found
             case Function(name, (_, _)) if name in _DISTINCT:
                 return self._distinct(expr, strict=False)
             case Function():
@@ -119,7 +122,7 @@ class SqlBinder(Binder):
                 bound, found = self._sql_call(expr)
                 if expr.function in _ARITHMETIC and any(map(_is_null, children(bound))):
                     return Literal(pa.scalar(None, found)), found
-                return _fold(bound), found
+                return fold(bound), found
             case _:
                 return super().bind(expr)
 
@@ -159,7 +162,7 @@ class SqlBinder(Binder):
             return Literal(pa.scalar(None, _BOOL))
         if not can_compare(expr.op, left[1]):
             raise BindError(f"{describe(expr)}: values of type {left[1]} cannot be compared")
-        return _fold(Comparison(expr.op, left[0], right[0]))
+        return without_truth(fold(Comparison(expr.op, left[0], right[0])))
 
     def _meet(
         self, source: Expr, left_source: Expr, right_source: Expr, left: Operand, right: Operand, *, strict: bool
@@ -175,7 +178,7 @@ class SqlBinder(Binder):
 
     def _uncast(self, operand: Operand, literal: Operand) -> tuple[Operand, Operand]:
         """What is cast for a comparison with a literal, and that as a value of its type; see the module's table."""
-        while isinstance(literal[0], Literal) and literal[0].value.is_valid and id(operand[0]) in self._before_cast:
+        while isinstance(literal[0], Literal) and id(operand[0]) in self._before_cast:
             inner = self._before_cast[id(operand[0])][1]
             if not (_is_exact(inner[1]) and _is_exact(operand[1])):
                 break
@@ -222,10 +225,10 @@ class SqlBinder(Binder):
                 self._compare_operands(Comparison("=", expr.arg, source), (bound, found), item, strict=False)
                 for source, item in zip(expr.items, items, strict=True)
             ]
-            return _fold(Or(tuple(tests))) if len(tests) > 1 else tests[0]
+            return fold(Or(tuple(tests))) if len(tests) > 1 else tests[0]
         known = [value for value in values if value is not None and value.is_valid]
         wanted = with_both_zeros(from_scalars(known, found))
-        return _fold(In(bound, wanted, has_null=len(known) < len(values)))
+        return fold(In(bound, wanted, has_null=len(known) < len(values)))
 
     def _uncast_all(self, operand: Operand, literals: list[Operand]) -> tuple[Operand, list[Operand]]:
         """`_uncast` beside several literals, null or of values that must all fit."""
@@ -319,6 +322,9 @@ class SqlBinder(Binder):
             operands = self._range(expr, [decode(*operand) for operand in operands])
             if _is_null(operands[0][0]):
                 return Literal(pa.scalar(None, _BOOL)), _BOOL
+            value, low, high = (bound for bound, _ in operands)
+            if any(fold(Comparison(">", *pair)) == Literal(pa.scalar(True)) for pair in ((low, value), (value, high))):
+                return Literal(pa.scalar(False)), _BOOL
         if expr.name == "%":
             operands = [decode(*operand) for operand in operands]
             if any(_is_null(bound) for bound, _ in operands):
@@ -354,6 +360,8 @@ class SqlBinder(Binder):
 
     def _bind_call(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
         operands = Arguments(expr, function).convert(operands)
+        if function.lazy == "coalesce" and isinstance(operands[0][0], Literal) and operands[0][0].value.is_valid:
+            return operands[0]
         bound = Function(expr.name, tuple(bound for bound, _ in operands), function)
         values = [one.value if isinstance(one, Literal) else pa.nulls(0, found) for one, found in operands]
         try:
@@ -413,27 +421,6 @@ def _is_null(bound: Expr) -> bool:
 def _is_exact(found: pa.DataType) -> bool:
     """Whether a literal that a value of this type is compared with may be converted instead of the values."""
     return bool(pt.is_integer(found) or pt.is_decimal(found))
-
-
-def _decide(bound: Expr) -> Expr:
-    """`false and x`, and `true or x`, without x."""
-    if isinstance(bound, And | Or):
-        decisive = isinstance(bound, Or)
-        for arg in bound.args:
-            if isinstance(arg, Literal) and arg.value.is_valid and arg.value.as_py() is decisive:
-                return arg
-    return bound
-
-
-def _fold(bound: Expr) -> Expr:
-    """A literal in place of an expression of literals; what cannot be computed is left to fail with the rows."""
-    if not all(isinstance(child, Literal) for child in children(bound)):
-        return bound
-    try:
-        value = evaluate(bound, _NO_ROWS)
-    except pa.ArrowInvalid:
-        return bound
-    return Literal(value) if isinstance(value, pa.Scalar) else bound
 
 
 def _match_case(name: str | int, known: Collection[str]) -> str | int:

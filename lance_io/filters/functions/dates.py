@@ -17,7 +17,7 @@ from lance_io.filters.binding.sql_types import is_string
 from lance_io.filters.elementwise import broadcast
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.time_formats import known_items, read_time, read_time_of_day
-from lance_io.filters.kernel_calls import flags, read_times
+from lance_io.filters.kernel_calls import changed_texts, flags, read_times
 from lance_io.levels.arrays import values_of
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ _PARTS: dict[str, Callable[[Value], Value]] = {
 _OF_DAYS = ("year", "isoyear", "quarter", "month", "week", "day", "dow", "isodow", "doy")
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
+_FIRST_OF_MONTHS = np.arange("0001-01", "10000-02", dtype="M8[M]").astype("M8[D]").astype(np.int64)
+"""Days from 1970 to the first day of every month of which Python has dates, and of one more."""
+_NUMBERS = re.compile(r"(?:[^%]|%[YymdjHMS%])*", re.DOTALL)  # patterns that a kernel writes
+_YEARS = tuple(int(np.datetime64(year, "s").astype(np.int64)) for year in ("0000-01-01", "10000-01-01"))
 _TIMES = ("%H:%M:%S%.f", "%H:%M")
 
 
@@ -209,13 +213,23 @@ def format_time(value: Value, pattern: pa.Scalar) -> Value:
     # Arrow writes the digits of the unit behind `%S`
     seconds = pc.cast(pc.floor_temporal(stamp, unit="second"), pa.timestamp("s", stamp.type.tz))
     pieces = re.split(r"(%\.?[369]?f)", pattern.as_py() or "")
-    texts = [pc.strftime(seconds, format=piece, locale="C") for piece in pieces[::2]]
+    texts = [_shown(seconds, piece) for piece in pieces[::2]]
     if len(texts) == 1:
         return texts[0]
     digits = pc.utf8_lpad(pc.cast(_nanoseconds(stamp, "second"), pa.string()), 9, "0")
     for number, piece in enumerate(pieces[1::2]):
         texts.insert(2 * number + 1, _fraction(digits, piece))
     return pc.binary_join_element_wise(*texts, "")
+
+
+def _shown(seconds: Value, pattern: str) -> Value:
+    """Times of whole seconds by a pattern without fractions."""
+    if _NUMBERS.fullmatch(pattern) and isinstance(seconds, pa.Array):
+        local = (pc.local_timestamp(seconds) if seconds.type.tz else seconds).cast(pa.int64())
+        low, high = (one.as_py() for one in pc.min_max(local).values())
+        if low is None or (_YEARS[0] <= low and high < _YEARS[1]):
+            return changed_texts("format_time", pa.string(), local, pa.scalar(pattern))
+    return pc.strftime(seconds, format=pattern, locale="C")
 
 
 def _fraction(digits: pa.Array, piece: str) -> pa.Array:
@@ -246,11 +260,10 @@ def make_date(year: Value, month: Value, day: Value) -> Value:
     years, months, days = parts
     known = (years >= dt.MINYEAR) & (years <= dt.MAXYEAR) & (months >= 1) & (months <= 12)
     _check_parts("date", known, parts)
-    first = ((years - 1970) * 12 + months - 1).astype("M8[M]")
-    length = ((first + 1).astype("M8[D]") - first.astype("M8[D]")).astype(np.int64)
+    firsts = _FIRST_OF_MONTHS[(years - dt.MINYEAR) * 12 + months - 1]
+    length = _FIRST_OF_MONTHS[(years - dt.MINYEAR) * 12 + months] - firsts
     _check_parts("date", (days >= 1) & (days <= length), parts)
-    found = first.astype("M8[D]").astype(np.int64) + days - 1
-    return pa.array(found.astype(np.int32), mask=~present).cast(pa.date32())
+    return pa.array((firsts + days - 1).astype(np.int32), mask=~present).cast(pa.date32())
 
 
 def now() -> pa.Scalar:

@@ -130,10 +130,14 @@ def normalize(lists: Value) -> pa.Array:
         norms = np.sqrt(_total(found**2))
         is_known[rows] = (norms != 0) | (width == 0)
         scaled = np.divide(found, norms[:, None], where=norms[:, None] != 0, out=np.zeros_like(found))
-        items[vectors.starts[rows][:, None] + np.arange(width)] = scaled
+        if scaled.size == items.size:  # as in `matrix`
+            items = scaled.reshape(-1)
+        else:
+            items[vectors.starts[rows][:, None] + np.arange(width)] = scaled
     ends = np.concatenate([[0], np.cumsum(vectors.lengths)])
-    made = pa.LargeListArray.from_arrays(ends, items, mask=pa.array(~is_known))
-    return made.cast(pa.large_list(pa.float64()) if pa.types.is_large_list(column.type) else pa.list_(pa.float64()))
+    kind = pa.LargeListArray if pa.types.is_large_list(column.type) else pa.ListArray
+    offsets = ends if kind is pa.LargeListArray else ends.astype(np.int32)
+    return kind.from_arrays(pa.array(offsets), pa.array(items), mask=None if is_known.all() else pa.array(~is_known))
 
 
 FUNCTIONS = SqlFunctions()

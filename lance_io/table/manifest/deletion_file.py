@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.roaring import U32Array
 
 ARROW_ROWS_MAX: Final = 5000  # more deleted rows than these are written as a bitmap
+_COMPRESSED_ROWS_MIN: Final = 128  # fewer are no smaller for it, and take five times as long
 
 _ROW_ID: Final[pa.Schema] = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
@@ -41,7 +42,8 @@ def encode_deletions(offsets: U32Array, kind: DeletionKind) -> bytes:
     memory = pa.py_buffer(np.ascontiguousarray(offsets, np.uint32))
     column: pa.Array[Any] = pa.Array.from_buffers(pa.uint32(), len(offsets), [None, memory])  # `pa.array` loads pandas
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, _ROW_ID, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    compression = "zstd" if len(offsets) >= _COMPRESSED_ROWS_MIN else None
+    with pa.ipc.new_file(sink, _ROW_ID, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays([column], schema=_ROW_ID))
     data: bytes = sink.getvalue().to_pybytes()
     return data

@@ -212,8 +212,7 @@ def from_message(
     """
     has_id_mark = message.HasField("max_allocated_field_id")
     check_reader_flags(message.reader_feature_flags, message.writer_feature_flags, has_id_mark=has_id_mark)
-    if message.HasField("fragment_tree"):
-        raise UnsupportedError("the manifest keeps its fragments in a fragment tree (field 22)")
+    _check_has_no_tree(message)
     base_paths = _base_paths(message)
     fragments = decode_fragments(message.fragments, base_paths, None if extended is None else extended.fragments)
     if extended is not None:
@@ -266,6 +265,44 @@ def _holds_values(message: table_pb2.Manifest) -> bool:
     if not any(field.logical_type.startswith("dict:") for field in message.fields[:]):
         return False
     return _data_version(message, decode_fragments(message.fragments)) == V0_1
+
+
+class FileNames(NamedTuple):
+    """What a manifest says about the files of its version, and nothing else; as `Manifest` has it."""
+
+    message: table_pb2.Manifest
+    base_paths: dict[int, BasePath]
+    index_section: bytes | None
+
+    @property
+    def fragments(self) -> Fragments:
+        """All fragments, decoded one by one as they are needed."""
+        return decode_fragments(self.message.fragments, self.base_paths)
+
+    @property
+    def transaction_file(self) -> str:
+        """The record of the change that made the version; empty if it has none."""
+        return self.message.transaction_file
+
+
+def decode_file_names(data: Buffer) -> FileNames:
+    """The files that a version is made of; its schema is not looked at.
+
+    data  the whole file. Raises `FormatError` for damage, `UnsupportedError` for flags that are not known: versions
+    with them may have files that nobody here knows of.
+    """
+    message, position, _ = _decode_message(data, 0)
+    has_id_mark = message.HasField("max_allocated_field_id")
+    check_reader_flags(message.reader_feature_flags, message.writer_feature_flags, has_id_mark=has_id_mark)
+    _check_has_no_tree(message)
+    offset = _section_offset(message, "index_section", position)
+    index_section = None if offset is None else bytes(read_section(data, offset, what="index"))
+    return FileNames(message, _base_paths(message), index_section)
+
+
+def _check_has_no_tree(message: table_pb2.Manifest) -> None:
+    if message.HasField("fragment_tree"):
+        raise UnsupportedError("the manifest keeps its fragments in a fragment tree (field 22)")
 
 
 class Origin(NamedTuple):

@@ -39,7 +39,7 @@ from lance_io.table.manifest.paths import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
-    from lance_io.table.manifest.manifest import Manifest
+    from lance_io.table.manifest.manifest import FileNames, Manifest
 
 NS: Final = 1_000_000_000
 UNVERIFIED_AGE_S: Final = 7 * 24 * 3600  # no commit takes longer than that
@@ -79,7 +79,7 @@ class References:
     indices: set[str] = field(default_factory=set)
     _known: set[tuple[bytes, bool]] = field(default_factory=set, repr=False)  # fragments that were added
 
-    def add(self, manifest: Manifest, blobs: Iterable[str] = (), *, own_only: bool = True) -> None:
+    def add(self, manifest: Manifest | FileNames, blobs: Iterable[str] = (), *, own_only: bool = True) -> None:
         """Add what a version refers to.
 
         blobs     managed blobs that its data files name
@@ -87,12 +87,14 @@ class References:
                   is how a branch refers to the files of its parent
         """
         self.files.update(blobs)
+        fragments = None
         for place, message in enumerate(manifest.message.fragments[:]):
             known = message.SerializeToString(), own_only
             if known in self._known:  # versions share most fragments with the one before
                 continue
             self._known.add(known)
-            fragment = manifest.fragments[place]
+            fragments = fragments or manifest.fragments
+            fragment = fragments[place]
             for file in fragment.files:
                 if file.base_id is None or not own_only:
                     relative = data_file_place(file, manifest.base_paths).relative
@@ -104,6 +106,13 @@ class References:
             self.files.add(f"{TRANSACTIONS}/{manifest.transaction_file}")
         if manifest.index_section is not None:
             self.indices.update(index.uuid for index in decode_indices(manifest.index_section))
+
+    def take(self, others: References) -> None:
+        """Have what others have, which have nothing then: what they will be told of again is with these already."""
+        self.files |= others.files
+        self.indices |= others.indices
+        others.files.clear()
+        others.indices.clear()
 
     def has(self, path: str, kind: FileKind) -> bool:
         """Whether a file is among them."""
