@@ -41,7 +41,7 @@ from lance_io.dataset.version.index_entries import load_indices
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import OperationError, SchemaError, UnsupportedError, UsageError
 from lance_io.format.schema import split_path
-from lance_io.format.version import V0_1
+from lance_io.format.version import V0_1, V2_0
 from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import Each
 from lance_io.table.transaction.field_ids import first_free_id
@@ -137,8 +137,9 @@ def _cast_columns(
             fragments = yield from write_columns(state, files, values_of, compute_here(cast), None, progress)
         except (pa.ArrowInvalid, SchemaError) as error:
             raise OperationError(f"a value cannot be cast: {error}", path=state.location.uri) from error
-        if state.manifest.data_version == V0_1:  # whose readers take parents from the first file that has them
-            fragments = tuple(with_dead_columns(one, schema) for one in fragments)
+        version = state.manifest.data_version
+        if version in (V0_1, V2_0):  # where parents of what is written are columns, too
+            fragments = tuple(with_dead_columns(one, schema if version == V0_1 else None) for one in fragments)
         kept = tuple(without_dead_files(fragment, schema) for fragment in fragments)
         operation = Merge(kept, schema, preserves_nullability=True)
         return (yield from change(state, operation, alongside=[files.publish()]))
