@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from benchmarks.changes import change_cases
 from benchmarks.commits import commit_cases
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from benchmarks.cases import Case
     from benchmarks.tables import Tables
 
+# Groups whose run at full scale is stored by itself, and the beginnings of the names of their cases.
+STORED_GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "shapes": ("shapes",),
+    "changes": ("change", "bytes", "compact", "cleanup", "delete"),
+    "functions": ("functions",),
+}
+
 
 def all_cases(tables: Tables) -> Iterator[Case]:
     """Every case, in the order of the report."""
@@ -42,6 +49,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
 
 
 def chosen_cases(tables: Tables, patterns: list[str]) -> list[Case]:
-    """The cases that a pattern names, wholly or down to a slash (`scan/five`, `*/many`); all, if there are none."""
-    wanted = [ending for pattern in patterns or ["*"] for ending in (pattern, f"{pattern}/*")]
+    """The cases that a pattern names, wholly or down to a slash (`scan/five`, `*/many`), or by a group; else all."""
+    named = [name for pattern in patterns or ["*"] for name in STORED_GROUPS.get(pattern, (pattern,))]
+    wanted = [ending for name in named for ending in (name, f"{name}/*")]
     return [case for case in all_cases(tables) if any(fnmatchcase(case.name, ending) for ending in wanted)]

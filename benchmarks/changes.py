@@ -3,6 +3,8 @@
     change/update/SHARE          a double of a share of the rows is computed anew
     change/merge/KEY/SHARE       a share of rows under known keys, and a tenth as many new ones, by an int or a text key
     change/indexed/KEY/SHARE     the same where the key has a B-tree, which pylance uses and we do not
+    change/add/sql, /function    a column more, computed by SQL or by a function of batches
+    change/drop                  a column less
     bytes/...                    bytes that the same changes write
 
 A turn changes a copy of the table (links to its files) that it has opened before; the time is that of the change alone.
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import lance_io
 from benchmarks.cases import OURS, PYLANCE, Case
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from benchmarks.measure import Operation, Turn
     from benchmarks.tables import Tables
 
-UPDATE_GOAL, MERGE_GOAL, BYTES_GOAL = 1.0, 1.5, 1 / 1.01
+GOAL, MERGE_GOAL, BYTES_GOAL = 1.0, 1.5, 1 / 1.01
 BYTES_ROUNDS: Final = 3
 SHARES = {"1%": 100, "10%": 10}
 KEYS = {"int": "id", "text": "text"}
@@ -83,7 +86,7 @@ def update_change(label: str, part: int) -> Change:
     def run(dataset: Any, _: None) -> object:
         return dataset.update({"float": "float + 1"}, where=f"id % {part} = 0")
 
-    return Change(f"update/{label}", "one", lambda _dataset, _rows: None, run, UPDATE_GOAL)
+    return Change(f"update/{label}", "one", lambda _dataset, _rows: None, run, GOAL)
 
 
 def merge_change(label: str, part: int, kind: str, *, indexed: bool = False) -> Change:
@@ -102,13 +105,39 @@ def merge_change(label: str, part: int, kind: str, *, indexed: bool = False) -> 
     return Change(name, "one", prepare, run, MERGE_GOAL)
 
 
+def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What `change/add/function` computes."""
+    return pa.record_batch([pc.multiply(batch["float"], 2.0)], ["doubled"])
+
+
+def column_changes() -> Iterator[Change]:
+    """A column more, or less."""
+
+    def nothing(_dataset: Any, _rows: pa.Table) -> None:
+        """All that these need is the table."""
+
+    def add_by_sql(dataset: Any, _: None) -> object:
+        return dataset.add_columns({"doubled": "float * 2.0"})
+
+    def add_by_function(dataset: Any, _: None) -> object:
+        return dataset.add_columns(doubled, read_columns=["float"])
+
+    def drop(dataset: Any, _: None) -> object:
+        return dataset.drop_columns(["float"])
+
+    yield Change("add/sql", "one", nothing, add_by_sql, GOAL)
+    yield Change("add/function", "one", nothing, add_by_function, GOAL)
+    yield Change("drop", "one", nothing, drop, GOAL)
+
+
 def changes() -> Iterator[Change]:
     """Every change."""
     yield update_change("1%", SHARES["1%"])
-    for kind in KEYS:
-        for label, part in SHARES.items():
-            yield merge_change(label, part, kind)
-    yield merge_change("1%", SHARES["1%"], "int", indexed=True)
+    for indexed in (False, True):
+        for kind in KEYS:
+            for label, part in SHARES.items():
+                yield merge_change(label, part, kind, indexed=indexed)
+    yield from column_changes()
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
@@ -186,7 +215,7 @@ def change_cases(tables: Tables) -> Iterator[Case]:
             f"change/{change.name}", partial(make, change, False), goal=change.goal, profiled=partial(ours, change)
         )
     for change in changes():
-        if not change.name.startswith("indexed"):
+        if not change.name.startswith(("indexed", "drop")):
             yield Case(
                 f"bytes/{change.name}", partial(make, change, True), "bytes", BYTES_GOAL, rounds_max=BYTES_ROUNDS
             )

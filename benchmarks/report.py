@@ -34,7 +34,7 @@ from benchmarks.cases import (
 from benchmarks.measure import Samples, Spread, times_better, times_less_work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True)
@@ -291,16 +291,16 @@ def spark_table(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-SHAPES_HEADINGS = (
+GOALS_HEADINGS = (
     *("Case", "`lance_io`", "pylance", "pylance / ours", "goal"),
     *("processor time", "pylance", "pylance / ours", "goal"),
 )
 
 
-def shapes_table(report: Report) -> str:
-    """The cases of `shapes` in Markdown; goals that were missed are bold. Processor time stands where it has a goal."""
-    lines = [_in_cells(SHAPES_HEADINGS), _in_cells("---" for _ in SHAPES_HEADINGS)]
-    lines += [_in_cells(_shape_cells(finding)) for finding in report.findings if finding.name.startswith("shapes/")]
+def goals_table(report: Report, beginnings: Sequence[str]) -> str:
+    """Some groups of cases in Markdown; goals that were missed are bold. Processor time stands where it has a goal."""
+    lines = [_in_cells(GOALS_HEADINGS), _in_cells("---" for _ in GOALS_HEADINGS)]
+    lines += [_in_cells(_goal_cells(each)) for each in report.findings if each.name.split("/")[0] in beginnings]
     return "\n".join(lines) + "\n"
 
 
@@ -308,7 +308,7 @@ def _in_cells(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _shape_cells(finding: Finding) -> list[str]:
+def _goal_cells(finding: Finding) -> list[str]:
     cells = [f"`{finding.name}`"]
     cells += [
         quantity(finding.values[who].median, finding.unit) if who in finding.values else "" for who in (OURS, PYLANCE)

@@ -1,9 +1,11 @@
 """Compare `lance_io` with pylance and Parquet on local disk, in one run.
 
     make bench                                           everything; writes benchmarks/results/latest.json and .png,
-                                                         and the tables of Spark and of shapes into docs/benchmarks.md
+                                                         and three tables into docs/benchmarks.md
     make bench ARGS="shapes"                             wide tables and many files; writes their table, and
                                                          benchmarks/results/shapes.json
+    make bench ARGS="changes"                            updates, merges, columns, compaction, cleanup: the same
+    make bench ARGS="functions"                          functions of filters; writes benchmarks/results/functions.json
     python -m benchmarks.run --only take/five --only '*/many'  some cases: whole names or their beginnings, * for any
     python -m benchmarks.run --scale 0.01 --repeat 3     small tables, few rounds
     python -m benchmarks.run --list                      names of the cases
@@ -27,11 +29,11 @@ from rich.console import Console
 
 from benchmarks import buckets
 from benchmarks.cases import Case, without_goals
-from benchmarks.catalogue import chosen_cases
+from benchmarks.catalogue import STORED_GROUPS, chosen_cases
 from benchmarks.measure import alternate
 from benchmarks.picture import draw
 from benchmarks.profiling import profile_text
-from benchmarks.report import Finding, Report, as_table, fill_in, quantity, rate, ratio, shapes_table, spark_table, sums
+from benchmarks.report import Finding, Report, as_table, fill_in, goals_table, quantity, rate, ratio, spark_table, sums
 from benchmarks.tables import Tables, default_cache
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).resolve().parent / "results"
 DOCUMENT = RESULTS.parents[1] / "docs" / "benchmarks.md"
 ROUNDS = 15
-STORED_GROUP = "shapes"  # asked for by itself at full scale it is stored, too
+TABLED_GROUPS = ("shapes", "changes")  # those of the stored groups that have a table in the document
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -128,14 +130,15 @@ def run(argv: Sequence[str] | None = None, console: Console | None = None) -> Re
         console.print(f"[dim]written: {folder / 'latest.json'}, {folder / 'latest.png'}[/]")
     if options.output:
         return report
-    stored = STORED_GROUP if options.scale == 1 and options.only == [STORED_GROUP] else None
+    stored = next((group for group in STORED_GROUPS if options.scale == 1 and options.only == [group]), None)
     if stored:
         report.save(RESULTS / f"{stored}.json")
         console.print(f"[dim]written: {RESULTS / f'{stored}.json'}[/]")
     if complete:
         fill_document("spark", spark_table(report), console)
-    if complete or stored:
-        fill_document("shapes", shapes_table(report), console)
+    for group in TABLED_GROUPS:
+        if complete or group == stored:
+            fill_document(group, goals_table(report, STORED_GROUPS[group]), console)
     return report
 
 

@@ -227,6 +227,21 @@ def test_the_transport_is_compared_with_aiohttp() -> None:
     assert 0 < transport.signature_us(10)
 
 
+def test_the_group_of_changes_has_a_case_of_each_of_them() -> None:
+    names = {case.name for case in chosen_cases(tables.Tables(Path("nowhere"), 1.0), ["changes"])}
+    assert {
+        *("change/update/1%", "change/add/sql", "change/add/function", "change/drop", "delete/1%", "cleanup/10000"),
+        *(
+            f"change/{way}/{key}/{share}"
+            for way in ("merge", "indexed")
+            for key in ("int", "text")
+            for share in ("1%", "10%")
+        ),
+        *(f"compact/{what}/{files}" for what in ("encode", "copy", "bytes") for files in (100, 1000)),
+        *("bytes/update/1%", "bytes/add/sql"),
+    } <= names
+
+
 def test_cases_of_spark_have_names() -> None:
     names = {case.name for case in chosen_cases(tables.Tables(Path("nowhere"), 1.0), ["spark"])}
     assert {

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from benchmarks import cases, measure
 from benchmarks.catalogue import chosen_cases
-from benchmarks.report import Finding, Report, fill_in, shapes_table
+from benchmarks.report import Finding, Report, fill_in, goals_table
 from benchmarks.run import DOCUMENT, measured, run
 from benchmarks.shapes import cold_probe, shape_tables, shape_writes
 from benchmarks.tables import Tables
@@ -168,7 +168,7 @@ def test_the_table_of_shapes_is_filled_into_the_document() -> None:
         found("shapes/lag/wide/take/2", (0.004, 1.0), None, limit_s=0.005),
         found("take/five/1", (1.0, 1.0), (1.0, 1.0)),
     ]
-    table = shapes_table(report)
+    table = goals_table(report, ["shapes"])
     assert table.splitlines()[2:] == [
         "| `shapes/cold/1000x100/2.2/all` | 2,000.0 ms | 3,000.0 ms | 1.50 | 1 "
         "| 1,000.0 ms | 1,500.0 ms | 1.50 | **2** |",
