@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
 
 MEMORY_LIMIT_BYTES: Final = 512 * MIB
+UNSEEN_ROWS_MAX: Final = (
+    1 << 16
+)  # of a batch that no code of the caller's is given: more than is usual cost less to handle
 MEMORY_LIMIT_BYTES_MIN: Final = 16 * MIB  # below it batches become so small that nothing else is done than cutting them
 
 
@@ -72,14 +75,19 @@ class ScanBounds:
     batch_size: int | None
     limit_bytes: int
 
-    def options(self, state: DatasetState, types: Iterable[pa.DataType]) -> dict[str, Any]:
-        """Options of a scan for batches of columns of these types, whether they are read or made of what is read."""
+    def options(
+        self, state: DatasetState, types: Iterable[pa.DataType], *, rows_max: int = UNSEEN_ROWS_MAX
+    ) -> dict[str, Any]:
+        """Options of a scan for batches of columns of these types, whether they are read or made of what is read.
+
+        rows_max  of a batch, where nothing else bounds it and all columns have a width
+        """
         known = list(types)
         if self.batch_size is not None:
             num_rows = self.batch_size
         elif all(map(_has_width, known)):  # whatever else the files have beside these columns
             width = max(1.0, sum(map(width_bytes, known)))
-            num_rows = max(1, min(BATCH_ROWS, int(self.limit_bytes / 32 / width)))
+            num_rows = max(1, min(rows_max, int(self.limit_bytes / 32 / width)))
         else:
             num_rows = batch_rows(state, known, self.limit_bytes)
         return {"batch_size": num_rows, **scan_bounds(self.limit_bytes)}

@@ -14,6 +14,7 @@ from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.column_lists import project_taken
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import OperationError, UsageError
+from lance_io.limits import BATCH_ROWS
 from lance_io.plans.cpu_requests import Call
 from lance_io.plans.streams import Each, Items, Next
 
@@ -60,7 +61,7 @@ def columns_by_function(
         given = BatchUDF(given.func, found.schema, given.checkpoint_file)
     assert given.output_schema is not None
     types = [*project_taken(state.schema, columns).arrow_schema.types, *given.output_schema.types]
-    return _Function(state, given, columns, bounds.options(state, types)).new_columns()
+    return _Function(state, given, columns, bounds.options(state, types, rows_max=BATCH_ROWS)).new_columns()
 
 
 def _sample(state: DatasetState, columns: Sequence[str]) -> Plan[pa.RecordBatch]:

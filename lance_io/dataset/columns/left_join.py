@@ -28,6 +28,7 @@ from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.errors import OperationError
 from lance_io.levels.arrays import numbers
 from lance_io.levels.portable import compact_batch
+from lance_io.limits import BATCH_ROWS
 from lance_io.plans.cpu_requests import Compute
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class LeftJoin:
     def options(self, types: Iterable[pa.DataType]) -> dict[str, Any]:
         """Options of the scan whose batches `find` is given. types: of what it reads beside `columns`."""
         read = [*types, *project_taken(self._state.schema, self.columns).arrow_schema.types]
-        options = ScanBounds(None, self._limit_bytes).options(self._state, read)
+        options = ScanBounds(None, self._limit_bytes).options(self._state, read, rows_max=BATCH_ROWS)
         return {**options, "batch_size": min(options["batch_size"], rows_at_once(self._source, self._limit_bytes))}
 
     def prepare(self) -> Plan[None]:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     Told = list[tuple[int, int | None]]
 
-NUM_ROWS = 30_000
-FIRST = 20_000  # rows of the first of two fragments
-LIVE = NUM_ROWS - 7_000
+NUM_ROWS = 300_000
+FIRST = 200_000  # rows of the first of two fragments
+LIVE = NUM_ROWS - 70_000
 ROWS = pa.table({"i": np.arange(NUM_ROWS), "n": np.arange(NUM_ROWS, dtype=np.int32)})
 RIGHT = pa.table({"i": np.arange(0, NUM_ROWS, 3), "c": np.arange(0, NUM_ROWS, 3)})
 
@@ -30,7 +30,7 @@ def made(tmp_path: Path) -> str:
     """A table of two fragments; rows are deleted in the middle of the first, and at the end of the second."""
     uri = str(tmp_path / "t")
     table = lance_io.write_dataset(ROWS, uri, max_rows_per_file=FIRST)
-    table.delete(f"i >= 9000 and i < 15000 or i >= {NUM_ROWS - 1000}")
+    table.delete(f"i >= 90000 and i < 150000 or i >= {NUM_ROWS - 10000}")
     return uri
 
 
@@ -39,7 +39,7 @@ def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def given_rows() -> pa.RecordBatchReader:
-    return pa.table({"c": np.arange(LIVE)}).to_reader(max_chunksize=1000)
+    return pa.table({"c": np.arange(LIVE)}).to_reader(max_chunksize=10_000)
 
 
 OF_TABLE: dict[str, Callable[..., Any]] = {
@@ -61,7 +61,7 @@ def check_told(told: Told, num_rows: int) -> None:
     numbers = [done for done, _ in told]
     assert {total for _, total in told} == {num_rows}
     assert numbers == sorted(set(numbers)) and numbers[0] > 0 and numbers[-1] == num_rows
-    assert len(told) >= num_rows // 10_000, "a call for each batch, of at most 8,192 rows"
+    assert len(told) >= num_rows // 100_000, "a call for each batch, of at most 65,536 rows"
 
 
 @pytest.mark.parametrize("name", OF_TABLE)
