@@ -654,6 +654,17 @@ def file_ending(
     `start`: the general parsers find out what there is to say about it.
     """
 
+def survey_fragments(
+    manifest: Buffer, /
+) -> tuple[list[int], list[int], list[tuple[int, int]], set[tuple[int, int]]] | None:
+    """What a `Manifest` message says of its fragments: `(ids, physical rows, deleted rows, versions)`.
+
+    deleted rows  `(place, number)` for each fragment that has a deletion file
+    versions      `(major, minor)` of every data file, each once
+
+    None for a message in another form than writers give it: a general parser reads that.
+    """
+
 def split_items(layout: bytes, /) -> tuple[bytes, int, bytes] | None:
     """The `PageLayout` message of a mini-block page around its number of items: what is before, that, what is behind.
 

@@ -88,6 +88,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(miniblock::encode::encode_miniblock, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::encode::repetition_index, m)?)?;
     m.add_function(wrap_pyfunction!(container::columns::column_pages, m)?)?;
+    m.add_function(wrap_pyfunction!(container::fragments::survey_fragments, m)?)?;
     m.add_function(wrap_pyfunction!(container::metadata::file_columns, m)?)?;
     m.add_function(wrap_pyfunction!(container::metadata::file_ending, m)?)?;
     m.add_function(wrap_pyfunction!(container::metadata::split_descriptor, m)?)?;

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lance_io.commit.latest import VersionFile
 from lance_io.errors import LanceError
 from lance_io.records import dataclass
-from lance_io.table.manifest.manifest import decode_manifest
+from lance_io.table.manifest.manifest import decode_origin
 from lance_io.table.manifest.paths import VERSIONS, ManifestName, NamingScheme, manifest_name
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class NewVersion:
         if bytes(data) == self.data:
             return True
         try:
-            name = decode_manifest(data).transaction_file
+            name = decode_origin(data).transaction_file
         except LanceError:
             return False
         return name.partition("-")[2] == f"{self.uuid}.txn"

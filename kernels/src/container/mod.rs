@@ -1,4 +1,5 @@
 //! Metadata of a data file in the form in which writers leave it (spec: file container).
 
 pub mod columns;
+pub mod fragments;
 pub mod metadata;

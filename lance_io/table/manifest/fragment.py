@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
+from lance_io import _kernels
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.schema import LINEAGE_NAMES
 from lance_io.format.version import V0_1, V2_0, FileVersion, version_of_pair
@@ -19,6 +20,8 @@ from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from lance_io.format.wire import Buffer
 
 FRAGMENT_ID_MAX: Final = (1 << 32) - 1
 FRAGMENT_ROWS_MAX: Final = 1 << 32
@@ -124,6 +127,7 @@ class Fragments(Sequence[Fragment]):
         messages: Sequence[table_pb2.DataFragment],
         bases: Collection[int] = (),
         known: Fragments | None = None,
+        content: Buffer | None = None,
     ) -> None:
         self._messages = messages
         self._bases = bases
@@ -132,7 +136,13 @@ class Fragments(Sequence[Fragment]):
         self.physical_rows: list[int] = [] if known is None else [*known.physical_rows]
         self.deleted_rows: dict[int, int] = {} if known is None else {**known.deleted_rows}
         self.version_pairs: set[tuple[int, int]] = set() if known is None else {*known.version_pairs}
-        self._survey(len(self.ids))
+        found = None if content is None else _kernels.survey_fragments(content)
+        if found is None:
+            self._survey(len(self.ids))
+        else:
+            self.ids, self.physical_rows, deleted, self.version_pairs = found
+            self.deleted_rows = dict(deleted)
+        self._check()
 
     def _survey(self, start: int) -> None:
         messages = self._messages[start:]  # a slice is a list, which iterates many times faster than a repeated field
@@ -143,6 +153,8 @@ class Fragments(Sequence[Fragment]):
         for place, message in enumerate(messages, start):
             if message.HasField("deletion_file"):
                 self.deleted_rows[place] = message.deletion_file.num_deleted_rows
+
+    def _check(self) -> None:
         if max(self.ids, default=0) > FRAGMENT_ID_MAX:
             raise FormatError(f"a fragment's id needs more than 32 bits: {max(self.ids)}")
         if max(self.physical_rows, default=0) > FRAGMENT_ROWS_MAX:
@@ -208,14 +220,18 @@ class Fragments(Sequence[Fragment]):
 
 
 def decode_fragments(
-    messages: Sequence[table_pb2.DataFragment], bases: Collection[int] = (), known: Fragments | None = None
+    messages: Sequence[table_pb2.DataFragment],
+    bases: Collection[int] = (),
+    known: Fragments | None = None,
+    content: Buffer | None = None,
 ) -> Fragments:
     """All fragments of a manifest, in its order; `bases` are the ids of the base paths that it declares.
 
-    known  the fragments of another manifest, if this one begins with the same: they are not surveyed again
+    known    the fragments of another manifest, if this one begins with the same: they are not surveyed again
+    content  the serialized manifest, where these are its fragments as they are there: a kernel surveys them
     Raises `FormatError` for ids and counts that cannot be, at once; the rest is checked as `Fragments` says.
     """
-    return Fragments(messages, bases, known)
+    return Fragments(messages, bases, known, content)
 
 
 # DataFragment fields that we read or need not know; a fragment that has others keeps rows' values somewhere else

@@ -158,14 +158,15 @@ def decode_manifest(data: Buffer, *, data_start: int = 0) -> Manifest:
     Raises `FormatError` for damage, `UnsupportedError` for flags, types and versions that are not known.
     """
     message, position, content = _decode_message(data, data_start)
-    if not message.HasField("writer_version"):
+    is_counted = message.HasField("writer_version")
+    if not is_counted:
         _forget_counts(message)
     schema, is_wide = None, len(message.fields) >= FIELDS_MIN
     if data_start == 0 and not (is_wide and b"dict:" not in bytes(content)) and _holds_values(message):
         attach_values(message.fields, data)
     elif is_wide:
         schema = decode_schema_bytes(schema_of_manifest(content))
-    manifest = from_message(message, position, schema=schema)
+    manifest = from_message(message, position, schema=schema, content=content if is_counted else None)
     offset = manifest.index_offset
     if offset is None or offset < data_start:
         return manifest
@@ -204,17 +205,21 @@ def from_message(
     index_section: bytes | None = None,
     extended: Manifest | None = None,
     schema: Schema | None = None,
+    content: Buffer | None = None,
 ) -> Manifest:
     """The values of a manifest message that lies at `position` of its file. Raises as `decode_manifest` does.
 
     extended  a version with the same schema, whose fragments this one begins with; saves decoding them again
     schema    that of the message, if it is known
+    content   the serialized message, where its fragments are as they are there
     """
     has_id_mark = message.HasField("max_allocated_field_id")
     check_reader_flags(message.reader_feature_flags, message.writer_feature_flags, has_id_mark=has_id_mark)
     _check_has_no_tree(message)
     base_paths = _base_paths(message)
-    fragments = decode_fragments(message.fragments, base_paths, None if extended is None else extended.fragments)
+    fragments = decode_fragments(
+        message.fragments, base_paths, None if extended is None else extended.fragments, content
+    )
     if extended is not None:
         schema = extended.schema
     elif schema is None:
