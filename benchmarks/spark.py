@@ -5,6 +5,7 @@
     spark/tasks/N           all columns of the narrow table in N tasks
     spark/cores/TABLE       all columns with two cores, and with one
     spark/sockets/TABLE     the rows that pass a filter, over TCP as Spark comes, and over Unix sockets
+    spark/large/SOCKETS     all columns of half a gigabyte, over either, each with its ceiling
 
 `ceiling` is that other source (or a sink that drops what it gets): the same batches in the same tasks. What it needs is
 Spark's part, which no source in Python can avoid. `tune_worker` are our queries with the option of that name, and
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from benchmarks.tables import Tables
 
 TABLES = ("spark_narrow", "spark_vectors")
+LARGE_TABLE, LARGE_PARTITIONS = "spark_large", 8
+SOCKETS: tuple[Sockets, ...] = ("tcp", "unix")
 TASKS = (1, 2, 8, 32, 128)
 MANY_TASKS = 32  # from here on a query takes seconds, which vary less
 PARTITIONS = 4  # two for each core
@@ -170,6 +173,22 @@ def sockets_case(spark: SparkTurns, table: str) -> Case:
     return Case(f"spark/sockets/{_short(table)}", make, rounds_max=ROUNDS_MAX)
 
 
+def large_case(spark: SparkTurns, sockets: Sockets) -> Case:
+    """A read that takes seconds, so that what a query costs once counts for little."""
+
+    amounts: dict[str, float] = {}
+
+    def make() -> dict[str, Turn]:
+        queries = spark.reads(LARGE_TABLE, LARGE_PARTITIONS, {})
+        amounts.update(ready_amounts(Path(queries[CEILING]["path"])))
+        process = spark.process(CORES, sockets)
+        compared = {who: queries[who] for who in (OURS, CEILING)}
+        spark.require_same(process, compared)
+        return {who: partial(_turn, process, query) for who, query in compared.items()}
+
+    return Case(f"spark/large/{sockets}", make, ceiling_goal=CEILING_GOAL, rounds_max=ROUNDS_MAX, amounts=amounts)
+
+
 def write_case(spark: SparkTurns, table: str) -> Case:
     """Parquet into a new table."""
 
@@ -210,3 +229,5 @@ def spark_cases(tables: Tables) -> Iterator[Case]:
     for table in TABLES:
         yield cores_case(spark, table)
         yield sockets_case(spark, table)
+    for sockets in SOCKETS:
+        yield large_case(spark, sockets)

@@ -8,6 +8,7 @@
     vectors    500,000       1  fixed-size list of 128 floats
     spark_narrow   500,000   4  ascending int64, double from 0 to 1, int32, random string
     spark_vectors   50,000   4  ascending int64, double from 0 to 1, fixed-size list of 256 floats
+    spark_large    500,000   8  the same, more than half a gigabyte
     functions      200,000   1  columns for the functions of filters, all values different (`functionrows`)
 
 And in old file versions: `five_2.0`, `many_2.0`, `vectors_2.0`, `five_0.1`, made as those without a number, and
@@ -185,6 +186,7 @@ RECIPES = {
         Recipe("vectors", 500_000, 1, vectors),
         Recipe("spark_narrow", 500_000, 4, spark_narrow),
         Recipe("spark_vectors", 50_000, 4, spark_vectors),
+        Recipe("spark_large", 500_000, 8, spark_vectors),
         Recipe("functions", 200_000, 1, function_rows),
         Recipe("five_2.0", 5_000_000, 5, seven_columns, "2.0"),
         Recipe("many_2.0", 1_000_000, 64, seven_columns, "2.0"),

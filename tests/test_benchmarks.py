@@ -250,6 +250,8 @@ def test_cases_of_spark_have_names() -> None:
         "spark/tasks/128",
         "spark/cores/narrow",
         "spark/sockets/narrow",
+        "spark/large/tcp",
+        "spark/large/unix",
     } <= names
 
 
