@@ -4,7 +4,8 @@
     python scripts/change_memory.py merge vectors --size-mib 4096 --limit-mib 512 --library lance
 
     change  update (1 % of the rows), merge (10 %, of a reader), patch (the same, of two columns, as columns)
-    kind    rows (100 B), vectors (4 KB), blobs (1 MB)
+    kind    rows (100 B), vectors (4 KB), blobs (1 MB), sparse (vectors of which the table has none, but the source of a
+            merge)
 
 The table is made in `--folder`, a temporary one by default, and is gone afterwards. Prints JSON: sizes in MiB, seconds.
 """
@@ -28,13 +29,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MIB: Final = 1 << 20
-ROW_BYTES: Final = {"rows": 100, "vectors": 4096, "blobs": MIB}
+ROW_BYTES: Final = {"rows": 100, "vectors": 4096, "blobs": MIB, "sparse": 4096}
 BATCH_BYTES: Final = 4 * MIB
 CHANGES: Final = ("update", "merge", "patch")
 
 
-def batches(kind: str, numbers: Any) -> Iterator[pa.RecordBatch]:
-    """Rows under these numbers; the content depends on the number and on nothing else."""
+def batches(kind: str, numbers: Any, *, is_source: bool = True) -> Iterator[pa.RecordBatch]:
+    """Rows under these numbers; the content depends on the number and on nothing else.
+
+    is_source  of a merge, not the table before
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -49,7 +53,9 @@ def batches(kind: str, numbers: Any) -> Iterator[pa.RecordBatch]:
             letters = random.integers(97, 123, 60 * len(part), dtype=np.uint8)
             offsets = np.arange(0, len(letters) + 1, 60, dtype=np.int32)
             columns["text"] = pa.StringArray.from_buffers(len(part), pa.py_buffer(offsets), pa.py_buffer(letters))
-        elif kind == "vectors":
+        elif kind == "sparse" and not is_source:
+            columns["vector"] = pa.nulls(len(part), pa.list_(pa.float32(), 1024))
+        elif kind in ("vectors", "sparse"):
             values = pa.array(random.random(1024 * len(part), dtype=np.float32))
             columns["vector"] = pa.FixedSizeListArray.from_arrays(values, 1024)
         else:
@@ -64,16 +70,17 @@ def schema_of(kind: str) -> pa.Schema:
     more = {
         "rows": [("a", pa.int64()), ("b", pa.int64()), ("c", pa.int64()), ("text", pa.string())],
         "vectors": [("vector", pa.list_(pa.float32(), 1024))],
+        "sparse": [("vector", pa.list_(pa.float32(), 1024))],
         "blobs": [pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})],
     }[kind]
     return pa.schema([("id", pa.int64()), ("n", pa.int64()), *more])
 
 
-def reader(kind: str, numbers: Any) -> pa.RecordBatchReader:
+def reader(kind: str, numbers: Any, *, is_source: bool = True) -> pa.RecordBatchReader:
     """The rows as a stream."""
     import pyarrow as pa
 
-    return pa.RecordBatchReader.from_batches(schema_of(kind), batches(kind, numbers))
+    return pa.RecordBatchReader.from_batches(schema_of(kind), batches(kind, numbers, is_source=is_source))
 
 
 def make_table(kind: str, num_rows: int, path: str) -> None:
@@ -83,9 +90,8 @@ def make_table(kind: str, num_rows: int, path: str) -> None:
     import lance_io
 
     version = "2.1" if kind == "blobs" else None
-    lance_io.write_dataset(
-        reader(kind, np.arange(num_rows)), path, data_storage_version=version, storage_options={"durability": "none"}
-    )
+    rows = reader(kind, np.arange(num_rows), is_source=False)
+    lance_io.write_dataset(rows, path, data_storage_version=version, storage_options={"durability": "none"})
 
 
 def peak_mib() -> float:

@@ -33,6 +33,7 @@ from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.errors import EvaluationError, OperationError
 from lance_io.filters import ComputedColumn
 from lance_io.levels.arrays import numbers, true_positions, values_of
+from lance_io.levels.portable import copy_array
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
 
@@ -314,7 +315,9 @@ class _Join:
         for start, _, load in self._source.pieces():
             piece = yield from load
             if self._filters:
-                self._filtered.append(self._fit.column(piece, self._on[0]))
+                keys = self._fit.column(piece, self._on[0])
+                # a slice of a spilled piece would keep the whole of it mapped, and so resident
+                self._filtered.append(copy_array(keys) if self._source.is_spilled else keys)
             keyed = yield self._compute(partial(self._keyed_source, start, piece), piece)
             found.append(keyed.kept() if self._source.is_spilled else keyed)
         return found or [self._keyed_source(0, self._empty_piece())]

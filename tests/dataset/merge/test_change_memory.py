@@ -27,3 +27,10 @@ MORE = [("update", "vectors"), ("update", "blobs"), ("patch", "vectors")]
 def test_changes_keep_to_their_limit(tmp_path: Path, change: str, kind: str, limit_mib: int) -> None:
     found = measure(change, kind, SIZE_MIB, limit_mib, folder=str(tmp_path))
     assert found["grown"] <= limit_mib + (BESIDE_MIB if SIZE_MIB >= FULL else BESIDE_MIB // 2), found
+
+
+@pytest.mark.skipif(SIZE_MIB >= FULL, reason="one size")
+def test_a_source_on_disk_stays_there(tmp_path: Path) -> None:
+    """410 MiB for a tenth of the rows of a table that is a hundredth of that."""
+    found = measure("merge", "sparse", 4096, 64, folder=str(tmp_path))
+    assert found["grown"] <= 64 + BESIDE_MIB // 2, found
