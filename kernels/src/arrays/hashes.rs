@@ -60,7 +60,8 @@ pub fn sum_hashes_variable(
         for end in starts {
             let end = end as usize;
             let value = bytes.get(start..end).ok_or_else(|| invalid(format!("a value from {start} to {end}")))?;
-            sum = sum.wrapping_add(hash(value));
+            let rest = last_word(bytes, start, end);
+            sum = sum.wrapping_add(hash_with(value, rest));
             start = end;
         }
         Ok(sum)
@@ -79,13 +80,26 @@ fn word(bytes: &[u8]) -> u64 {
 }
 
 fn hash(value: &[u8]) -> u64 {
+    hash_with(value, word(value.chunks_exact(8).remainder()))
+}
+
+/// The hash of a value whose last bytes, those behind its whole words, are a number already.
+fn hash_with(value: &[u8], rest: u64) -> u64 {
     let mut state = value.len() as u64 ^ PRIME_2;
-    let words = value.chunks_exact(8);
-    let rest = words.remainder();
-    for chunk in words {
+    for chunk in value.chunks_exact(8) {
         state = (state ^ word(chunk)).wrapping_mul(PRIME_1).rotate_left(29);
     }
-    mix(state ^ word(rest), PRIME_1)
+    mix(state ^ rest, PRIME_1)
+}
+
+/// `word` of what is behind the whole words of a value, by reading eight bytes at once wherever the buffer has them.
+fn last_word(bytes: &[u8], start: usize, end: usize) -> u64 {
+    let num_bytes = (end - start) % 8;
+    match bytes[..end].last_chunk::<8>() {
+        Some(_) if num_bytes == 0 => 0,
+        Some(&last) => u64::from_le_bytes(last) >> (64 - 8 * num_bytes),
+        None => word(&bytes[end - num_bytes..end]),
+    }
 }
 
 fn mix(value: u64, salt: u64) -> u64 {
@@ -105,5 +119,16 @@ mod tests {
         assert_ne!(sum_words::<8>(&words), sum_words::<8>(&words[8..]));
         assert_ne!(hash(b"a"), hash(b"a\0"));
         assert_ne!(hash(b"12345678"), hash(b"12345679"));
+    }
+
+    #[test]
+    fn the_last_bytes_are_the_same_however_they_are_read() {
+        let bytes: Vec<u8> = (1..40).collect();
+        for start in 0..bytes.len() {
+            for end in start..=bytes.len() {
+                let rest = bytes[start..end].chunks_exact(8).remainder();
+                assert_eq!(last_word(&bytes, start, end), word(rest));
+            }
+        }
     }
 }
