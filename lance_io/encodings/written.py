@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from lance_io.format.wire import Buffer
 
 
+def num_bytes_of(parts: Sequence[Buffer]) -> int:
+    """What buffers have together."""
+    if len(parts) == 1:  # as nearly all have
+        return memoryview(parts[0]).nbytes
+    return sum([memoryview(part).nbytes for part in parts])
+
+
 class Role(Enum):
     """What a buffer of a page is for."""
 
@@ -34,7 +41,7 @@ class PageBuffer:
     @property
     def num_bytes(self) -> int:
         """Size without padding."""
-        return sum(memoryview(part).nbytes for part in self.parts)
+        return num_bytes_of(self.parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

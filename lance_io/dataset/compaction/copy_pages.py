@@ -101,7 +101,7 @@ def _copy(state: DatasetState, ref: FileRef, num_rows: int, bytes_at_once: int, 
             roles = _roles(page, file.version)
             buffers = tuple([PageBuffer(role, (next(pieces),)) for role in roles])
             yield from writer.add_page(column, first_row + row, EncodedPage(page.num_rows, page.encoding, buffers))
-    yield from writer.end_pages(num_rows)
+    writer.end_pages(num_rows)
 
 
 def _read(

@@ -255,10 +255,9 @@ class FileWriter:
         for buffers in self._places.page(column, first_row, page):
             yield from self._writes.add(buffers)
 
-    def end_pages(self, num_rows: int) -> Plan[None]:
+    def end_pages(self, num_rows: int) -> None:
         """All columns have so many rows more by pages that were written as they are."""
         self.num_rows += num_rows
-        yield from self._writes.flush()
 
     # -- the rest of the file -----------------------------------------------------------------------------------------
 

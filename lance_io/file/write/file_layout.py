@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.encodings.written import Role
+from lance_io.encodings.written import Role, num_bytes_of
 from lance_io.format.tail import encode_column, encode_file_descriptor, encode_page_entry, encode_tail, padding
 from lance_io.format.version import V2_0
 from lance_io.limits import KIB, MIB
@@ -26,7 +26,7 @@ from lance_io.limits import KIB, MIB
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from lance_io.encodings.written import EncodedPage, PageBuffer
+    from lance_io.encodings.written import EncodedPage
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
 
@@ -41,6 +41,8 @@ _NOWHERE: Final = -1  # offset of a buffer that is held
 class _Page:
     """A page on its way into the metadata, without its data.
 
+    There may be very many, so what they have is nothing that the garbage collector has to look at again and again.
+
     offsets, sizes  of its buffers; offsets are `_NOWHERE` where `held` has the buffer
     """
 
@@ -49,9 +51,9 @@ class _Page:
     first_row: int
     num_rows: int
     layout: bytes
-    offsets: list[int]
-    sizes: list[int]
-    held: list[tuple[int, PageBuffer]]
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    held: tuple[bytes | None, ...]
 
 
 class FilePlaces:
@@ -76,7 +78,7 @@ class FilePlaces:
     def append(self, parts: Sequence[Any]) -> tuple[int, list[Any]]:
         """A place for one buffer at the next multiple of 64, made of `parts`: its file offset and what to write."""
         offset = self.size_bytes
-        num_bytes = sum(memoryview(part).nbytes for part in parts)
+        num_bytes = num_bytes_of(parts)
         filling = padding(num_bytes)
         self.size_bytes = offset + num_bytes + len(filling)
         return offset, [*parts, filling] if filling else list(parts)
@@ -99,22 +101,25 @@ class FilePlaces:
 
         first_row  top-level row number of the page's first row
         """
-        sizes = [buffer.num_bytes for buffer in page.buffers]
+        sizes = tuple([buffer.num_bytes for buffer in page.buffers])
         number = len(self._entries[column])
-        placed = _Page(column, number, first_row, page.num_rows, page.layout, [], sizes, [])
+        offsets: list[int] = []
+        held: list[bytes | None] = []
         data: list[Any] = []
         for at, buffer in enumerate(page.buffers):
-            offset = _NOWHERE
-            if _is_held(at, buffer):
-                placed.held.append((at, buffer))
+            if buffer.role is Role.INDEX and _is_held(at, sizes[at]):
+                held.append(b"".join(buffer.parts))
+                offsets.append(_NOWHERE)
                 self.held_bytes += sizes[at]
             else:
                 offset, parts = self.append(buffer.parts)
                 data += parts
-            placed.offsets.append(offset)
+                held.append(None)
+                offsets.append(offset)
+        placed = _Page(column, number, first_row, page.num_rows, page.layout, tuple(offsets), sizes, tuple(held))
         if data:
             yield data
-        if not placed.held:
+        if _NOWHERE not in offsets:
             self._entries[column].append(self._entry(placed))
             return
         self._entries[column].append(b"")
@@ -141,9 +146,15 @@ class FilePlaces:
         """Places for all that is held, column by column: what a projection needs lies side by side."""
         written: list[Any] = []
         for one in sorted(self._held, key=lambda one: (one.column, one.number)):
-            for at, buffer in one.held:
-                one.offsets[at], parts = self.append(buffer.parts)
-                written += parts
+            offsets = []
+            for known, buffer in zip(one.offsets, one.held, strict=True):
+                if buffer is None:
+                    offsets.append(known)
+                else:
+                    offset, parts = self.append([buffer])
+                    offsets.append(offset)
+                    written += parts
+            one.offsets = tuple(offsets)
             self._entries[one.column][one.number] = self._entry(one)
         self._held, self.held_bytes = [], 0
         return written
@@ -159,8 +170,6 @@ class FilePlaces:
         )
 
 
-def _is_held(number: int, buffer: PageBuffer) -> bool:
-    """Whether a buffer is initialisation data; the first buffer of a page can only be chunk metadata."""
-    if buffer.role is not Role.INDEX:
-        return False
-    return number == 0 or buffer.num_bytes <= INDEX_BUFFER_HELD_BYTES_MAX
+def _is_held(number: int, num_bytes: int) -> bool:
+    """Whether an index of a page is initialisation data; the first buffer of a page can only be chunk metadata."""
+    return number == 0 or num_bytes <= INDEX_BUFFER_HELD_BYTES_MAX
