@@ -1092,6 +1092,13 @@ def read_copies(
     the memory may be anything. Raises `OSError` as the system reports it.
     """
 
+def read_once(files: list[tuple[bytes, int, int]], threads_max: int, /) -> list[tuple[OwnedBuffer, int] | None]:
+    """Bytes of files that are opened for this alone, and their sizes in bytes.
+
+    A file is `(path, start, end)`; with a negative start, its last `-start` bytes, or all of a shorter one. None for
+    one that cannot be opened or read, is no regular file, or ends before.
+    """
+
 def read_files(
     files: list[tuple[int, Buffer, Buffer]], gap_bytes_max: int, threads_max: int, scratch: Buffer | None, /
 ) -> list[tuple[OwnedBuffer | None, OwnedBuffer, int, int]]:

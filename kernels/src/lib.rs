@@ -75,6 +75,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(io::plan::measure_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(io::plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(io::copies::read_copies, m)?)?;
+    m.add_function(wrap_pyfunction!(io::once::read_once, m)?)?;
     m.add_function(wrap_pyfunction!(io::pread::read_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(io::pread::read_files, m)?)?;
     m.add_function(wrap_pyfunction!(encode::bitpack::pack_block, m)?)?;

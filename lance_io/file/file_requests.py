@@ -205,6 +205,9 @@ def read_files_sync(
             return [answer_one(requests[0], scratch)]
         if num_bytes > READ_AT_ONCE_BYTES_MAX:
             return list(cpu_pool().map(answer_one, requests))
+        if not wanted and (ends := _alike_suffixes(requests)) is not None:
+            tails = store.suffix_many_sync([ref.key for ref, _ in requests], ends.num_bytes)
+            return [FetchedSuffix(*one) for one in tails]
         if len(wanted) < len(requests):
             return [answer_one(one) for one in requests]
         try:
@@ -263,6 +266,13 @@ def read_files_sync(
     finally:
         if charged_bytes:
             pool.charge(-charged_bytes)
+
+
+def _alike_suffixes(requests: Sequence[tuple[AnyFile, Request]]) -> Suffix | None:
+    """What is asked of all of several files, if that is one length of their ends."""
+    first = requests[0][1]
+    is_alike = isinstance(first, Suffix) and all([request == first for _, request in requests])
+    return first if is_alike else None  # type: ignore[return-value]
 
 
 def _bytes_spanned(ranges: Ranges, gap_bytes: int) -> int:

@@ -180,6 +180,16 @@ class StoreStats:
             if self._log is not None:
                 self._log.append(LoggedRequest(operation, key, start, end))
 
+    def count_many(self, operation: Operation, requests: Sequence[tuple[str, int, int, int]]) -> None:
+        """`count` for several requests: of each its key, its bytes, start and end."""
+        if not requests:
+            return
+        with self._lock:
+            self._add(operation, len(requests), sum([num_bytes for _, num_bytes, _, _ in requests]), 0, 0)
+            self._in_flight_peak = max(self._in_flight_peak, self._in_flight + 1)
+            if self._log is not None:
+                self._log.extend([LoggedRequest(operation, key, start, end) for key, _, start, end in requests])
+
     def count_reads(self, key: str, num_reads: int, num_bytes: int, ranges: Ranges) -> None:
         """Count a batch of reads of one object; the log shows it as one line, from the first byte to the last."""
         with self._lock:

@@ -104,6 +104,10 @@ class MemoryStore:
         self.stats.count("get", key, len(tail), start=-num_bytes)
         return tail, meta.size_bytes
 
+    def suffix_many_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
+        """One object after the other: nothing is read."""
+        return [self.suffix_sync(key, num_bytes) for key in keys]
+
     def head_sync(self, key: str) -> ObjectMeta:
         """Size and etag of an object."""
         _, meta = self._find("head", key)

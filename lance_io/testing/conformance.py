@@ -246,9 +246,16 @@ class StoreConformance:
         key, store = place.put("folder/object"), place.store
         tail, size_bytes = store.suffix_sync(key, 24)
         assert (bytes(tail), size_bytes, store.get_sync(key)) == (CONTENT[-24:], 1024, CONTENT)
+        together = [(bytes(tail), size) for tail, size in store.suffix_many_sync([key, key], 24)]
+        assert together == [(CONTENT[-24:], 1024)] * 2
         assert store.head_sync(key) == await place.store.head(key)
         assert [meta.key for meta in store.list_sync(f"{place.prefix}/")] == [key]
-        for read in (store.get_sync, store.head_sync, lambda name: store.suffix_sync(name, 1)):
+        for read in (
+            store.get_sync,
+            store.head_sync,
+            lambda name: store.suffix_sync(name, 1),
+            lambda name: store.suffix_many_sync([key, name], 1),
+        ):
             with pytest.raises(NotFound):
                 read(place.key("missing"))
 

@@ -95,6 +95,12 @@ class RecordingSyncStore(RecordingStore):
         self._note(Request("get", key, -num_bytes))
         return self._sync.suffix_sync(key, num_bytes)
 
+    def suffix_many_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
+        """The ends of several objects."""
+        for key in keys:
+            self._note(Request("get", key, -num_bytes))
+        return self._sync.suffix_many_sync(keys, num_bytes)
+
     def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """Objects below a prefix."""
         self._note(Request("list", prefix))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_io._kernels import read_files, read_ranges
+from lance_io._kernels import read_files, read_once, read_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,3 +198,24 @@ def test_refuses_memory_it_cannot_have(fd: int) -> None:
         read_ranges(fd, i64(0), i64(2), 0, 1, b"read-only")
     with pytest.raises(ValueError, match="not a file descriptor"):
         read_ranges(-1, i64(0), i64(2), 0, 1, None)
+
+
+def test_files_that_are_opened_for_one_read(tmp_path: Path) -> None:
+    """Bytes and sizes, of ends too; None for what is no file, ends before, or is a pipe, which must not hang."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").write_bytes(b"")
+    names = []
+    for number in range(100):
+        names.append(os.fsencode(tmp_path / f"{number}"))
+        Path(os.fsdecode(names[-1])).write_bytes(bytes([number]) * (number + 3))
+    wanted = [(name, *((1, number + 3) if number % 2 else (-2, 0))) for number, name in enumerate(names)]
+    others = [(os.fsencode(tmp_path / name), 0, 1) for name in ("pipe", "empty", "missing", ".")]
+    others += [(names[5], 0, 9), (names[5], 4, 3), (b"a\0b", 0, 1), (b"", 0, 1), (names[5], -(1 << 63), 0)]
+    before = len(os.listdir("/dev/fd"))
+    for threads in (1, 4):
+        found = read_once([*wanted, *others], threads)
+        expected = [(bytes([n]) * (n + 2 if n % 2 else 2), n + 3) for n in range(100)]
+        assert [(bytes(one[0]), one[1]) for one in found[:100] if one is not None] == expected
+        assert found[100:-1] == [None] * 8
+        assert found[-1] is not None and bytes(found[-1][0]) == bytes([5]) * 8
+    assert len(os.listdir("/dev/fd")) == before

@@ -54,7 +54,8 @@ def now():
 
 def taken():
     ds = opened()
-    assert numbers(ds.take(ROWS)) == LEFT[0::2]
+    for _ in range(2):  # small files are closed at once after they were opened, and kept by what reads them again
+        assert numbers(ds.take(ROWS)) == LEFT[0::2]
     return ds
 
 

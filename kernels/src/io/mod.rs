@@ -2,6 +2,7 @@
 
 pub mod copies;
 pub mod http;
+pub mod once;
 pub mod plan;
 pub mod pread;
 #[cfg(target_os = "linux")]

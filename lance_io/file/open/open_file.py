@@ -118,7 +118,9 @@ def _open(
 
 def _read_tail(context: ReadContext, ref: FileRef, is_whole: bool) -> FileSteps[tuple[Tail, int]]:
     if ref.size_bytes == 0:
-        answer: FetchedSuffix = yield Suffix(context.store.profile.tail_bytes)
+        profile = context.store.profile
+        length = max(profile.tail_bytes, profile.whole_file_bytes) if is_whole else profile.tail_bytes
+        answer: FetchedSuffix = yield Suffix(length)
         view = memoryview(answer.buffer).cast("B")
         return Tail(answer.file_bytes - len(view), view), answer.file_bytes
     size = ref.size_bytes

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from lance_io import limits
 from lance_io.file.file_requests import read_file_sync, read_files_sync
+from lance_io.file.file_steps import side_by_side
 from lance_io.file.scan.batches import Collector, Cutter
 from lance_io.file.scan.page_slices import goes_behind, goes_with, read_group, read_groups
 from lance_io.file.scan.readahead import DEFAULT_READAHEAD, Readahead, file_pieces, group_bytes, in_row_order
@@ -20,7 +22,7 @@ from lance_io.io.stats import count_held
 from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from concurrent.futures import Future
 
     import pyarrow as pa
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TURNS_MIN: Final = 4  # jobs that each of those under way is followed by: with few large ones a core idles at the end
+OPENED_MAX: Final = 64  # files that are opened together
 
 
 class _Held:
@@ -224,27 +227,52 @@ class _Ahead:
         self._projection = projection
         self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
         self._held = _Held(context.io_buffer_bytes, context.pool, self._sinks)
-        self._source = (
-            (index, leaf_id, piece) for index, span in enumerate(spans) for leaf_id, piece in self._pieces_of(span)
-        )
-        self._next = next(self._source, None)
         self._jobs: deque[_Job] = deque()
         self._ahead = ahead
         self._is_alone = cpu_count() == 1
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
+        self._source = self._pieces(spans)
+        self._next = next(self._source, None)
         self._group_bytes = (
             group_bytes() if self._files_per_job == 1 else limits.SCAN_JOB_BYTES
         )  # other threads have files
         self._fill()
 
-    def _pieces_of(self, span: Span) -> list[tuple[int, Piece]]:
-        source, start, end = span
-        found: list[tuple[int, Piece]] = []
-        if start < end:
-            for here in self._projection.locate(source):
-                steps = file_pieces(self._context, here, span)
-                found += read_file_sync(steps, self._context, here.ref.key, sinks=self._sinks)
-        return in_row_order(found)
+    def _pieces(self, spans: Sequence[Span]) -> Iterator[tuple[int, int, Piece]]:
+        """All pieces, each with its span and leaf."""
+        first = 0
+        while first < len(spans):
+            some = spans[first : first + self._num_together(spans, first)]
+            for index, found in enumerate(self._pieces_of(some), first):
+                for leaf_id, piece in in_row_order(found):
+                    yield index, leaf_id, piece
+            first += len(some)
+
+    def _num_together(self, spans: Sequence[Span], first: int) -> int:
+        """Of how many spans the files are opened together: no more than go into one job."""
+        if self._files_per_job == 1 or self._ahead.spans is not None or self._ahead.is_asked_for:
+            return 1
+        num_rows = 0
+        for at in range(first, min(len(spans), first + min(self._files_per_job, OPENED_MAX))):
+            num_rows += spans[at][2] - spans[at][1]
+            if num_rows > limits.SCAN_JOB_ROWS:
+                return max(1, at - first)
+        return min(len(spans) - first, self._files_per_job, OPENED_MAX)
+
+    def _pieces_of(self, spans: Sequence[Span]) -> list[list[tuple[int, Piece]]]:
+        """The pieces of some spans, whose files are opened together."""
+        steps, found = [], []
+        for span in spans:
+            source, start, end = span
+            places = self._projection.locate(source) if start < end else []
+            steps += [(here.ref, file_pieces(self._context, here, span)) for here in places]
+            found.append(len(places))
+        if len(steps) == 1:
+            pieces = [read_file_sync(steps[0][1], self._context, steps[0][0].key, sinks=self._sinks)]
+        else:
+            pieces = read_files_sync(side_by_side(steps), self._context, sinks=self._sinks)
+        rest = iter(pieces)
+        return [[one for of_file in islice(rest, count) for one in of_file] for count in found]
 
     def _decode(self, job: _Job) -> list[pa.Array]:
         """Read and decode the pieces of a job; runs in any thread."""

@@ -14,9 +14,11 @@ import threading
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from lance_io._kernels import read_files, read_ranges
+import numpy as np
+
+from lance_io._kernels import read_files, read_once, read_ranges
 from lance_io.errors import LanceError, NotFound, UnsupportedError
 from lance_io.runtime import cpu_count
 from lance_io.runtime.threads import LastingPool
@@ -69,6 +71,8 @@ POOL_THREADS = 8
 FILES_AT_ONCE = 64  # held open by one call
 READ_THREADS_MAX = 8
 LIST_PAGE = 1000  # entries that one job of a listing brings
+_AT_START: Final = np.zeros(1, dtype=np.int64)
+_AT_START.flags.writeable = False
 
 
 class LocalStore:
@@ -108,7 +112,12 @@ class LocalStore:
     def read_many_sync(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
-        """Ranges of several files, read by one kernel call on all cores; see `SyncReads`."""
+        """Ranges of several files, read by one kernel call on all cores; see `SyncReads`.
+
+        Small files that are read whole to open them are closed again at once: nothing more is wanted of most.
+        """
+        if len(wanted) > 1 and all(_is_whole(ranges) for _, ranges in wanted):
+            return [*self._read_whole(wanted)]
         at_once = files_at_once(FILES_AT_ONCE)
         if len(wanted) > at_once or any(ranges.keep for _, ranges in wanted):
             scratch = None
@@ -123,6 +132,14 @@ class LocalStore:
         """The end of a file and its size."""
         tail, meta = self._suffix(key, num_bytes)
         return tail, meta.size_bytes
+
+    def suffix_many_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
+        """The ends of several files and their sizes."""
+        found = read_once([(os.fsencode(key), -num_bytes, 0) for key in keys], _read_threads())
+        read = [(key, one) for key, one in zip(keys, found, strict=True) if one is not None]
+        self.stats.count_many("get", [(key, memoryview(tail).nbytes, -num_bytes, -1) for key, (tail, _) in read])
+        # by itself one fails with what there is to say about it
+        return [self.suffix_sync(key, num_bytes) if one is None else one for key, one in zip(keys, found, strict=True)]
 
     def head_sync(self, key: str) -> ObjectMeta:
         """Size, etag and time of a file."""
@@ -368,6 +385,20 @@ class LocalStore:
         self.stats.count_reads(key, num_reads, num_bytes, ranges)
         return Fetched(scratch if buffer is None else buffer, int64s(offsets), num_reads, num_bytes)
 
+    def _read_whole(self, wanted: Sequence[tuple[str, Ranges]]) -> Sequence[Fetched]:
+        sizes = [int(ranges.ends[0]) for _, ranges in wanted]
+        places = [(os.fsencode(key), 0, size) for (key, _), size in zip(wanted, sizes, strict=True)]
+        found = read_once(places, _read_threads())
+        self.stats.count_many(
+            "get",
+            [(key, size, 0, size) for (key, _), size, one in zip(wanted, sizes, found, strict=True) if one is not None],
+        )
+        # by itself one fails with what there is to say about it
+        return [
+            self._read(key, ranges, 0, None) if one is None else Fetched(one[0], _AT_START, 1, size)
+            for (key, ranges), size, one in zip(wanted, sizes, found, strict=True)
+        ]
+
     def _read_files(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None
     ) -> Iterator[Fetched]:
@@ -451,6 +482,11 @@ class LocalStore:
             begun.add_done_callback(undone)
             await asyncio.wait({begun})
             raise
+
+
+def _is_whole(ranges: Ranges) -> bool:
+    """Whether these are one read of a file from its first byte on, by which it is opened."""
+    return ranges.purpose == "metadata" and len(ranges) == 1 and ranges.starts[0] == 0 < ranges.ends[0]
 
 
 def _read_threads() -> int:

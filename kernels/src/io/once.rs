@@ -1,0 +1,45 @@
+//! Small files that are opened for one read and closed again: three calls of the system a file, none of them with the
+//! interpreter's lock.
+
+use crate::buffer::{filled_buffer, OwnedBuffer};
+use crate::threads::side_by_side;
+use pyo3::prelude::*;
+use rustix::fd::AsFd;
+use rustix::fs::{fstat, open, FileType, Mode, OFlags};
+
+/// Below so many files a thread more is not worth its start.
+const THREAD_FILES_MIN: usize = 32;
+
+/// `read_once` of the contract.
+#[pyfunction]
+#[pyo3(signature = (files, threads_max, /))]
+#[allow(clippy::type_complexity)]
+pub fn read_once(
+    py: Python<'_>,
+    files: Vec<(Vec<u8>, i64, i64)>,
+    threads_max: usize,
+) -> PyResult<Vec<Option<(OwnedBuffer, u64)>>> {
+    let threads = threads_max.min(files.len() / THREAD_FILES_MIN);
+    py.detach(|| side_by_side(&files, threads, |(path, start, end)| Ok(read_file(path, *start, *end))))
+}
+
+/// What was read and the file's size; `None` for whatever goes wrong.
+fn read_file(path: &[u8], start: i64, end: i64) -> Option<(OwnedBuffer, u64)> {
+    // Not blocking: a named pipe must not hang the opener.
+    let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).ok()?;
+    let status = fstat(&fd).ok()?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let file_bytes = u64::try_from(status.st_size).ok()?;
+    let (start, end) = match u64::try_from(start) {
+        Ok(start) => (start, u64::try_from(end).ok()?),
+        Err(_) => (file_bytes.saturating_sub(start.unsigned_abs()), file_bytes),
+    };
+    if end > file_bytes {
+        return None;
+    }
+    let length = usize::try_from(end.checked_sub(start)?).ok()?;
+    let buffer = filled_buffer(length, start, |slot| slot.read_at(fd.as_fd(), start))?.ok()?;
+    Some((buffer, file_bytes))
+}
