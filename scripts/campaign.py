@@ -182,13 +182,14 @@ CAMPAIGNS: Final = (
     ),
     Campaign(
         "conflicts",
-        "Every pair of calls that change a table, the second on a handle that missed the first, by ours and pylance in "
-        "all combinations: the verdict is the one that pylance gives itself, and both see one table then.",
+        "Every pair of calls that change a table, commits of ready operations among them, the second on a handle that "
+        "missed the first, by ours and pylance in all combinations: the verdict, the beginning of its text and the "
+        "table that is left are those of pylance in the same role.",
         (
             Part(
                 ("tests/commit/test_stale_calls.py",),
                 "LANCE_IO_STALE_CALLS",
-                116,
+                220,
                 "{tests} tests, up to {size} pairs of calls and libraries each",
             ),
         ),

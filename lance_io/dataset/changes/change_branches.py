@@ -108,7 +108,7 @@ def create_branch(state: DatasetState, name: str, reference: Any) -> Plan[Datase
 
 
 def _taken(state: DatasetState, name: str) -> RefConflict:
-    return RefConflict(f"Ref conflict error: branch {name} already exists", path=state.root.uri)
+    return RefConflict(f"Ref conflict error: branch {name} already exists in {state.root.uri}", path=state.root.uri)
 
 
 def _first_version(
@@ -170,13 +170,13 @@ def delete_branch(state: DatasetState, name: str) -> Plan[None]:
     branch = yield from _find_branch(root, name)
     versions = yield from _versions_of(place)
     if branch is None and not versions:
-        raise NotFound(f"Ref not found error: branch {name} does not exist", path=root.uri)
+        raise NotFound(f"Ref not found error: Branch {name} does not exist in {root.uri}", path=root.uri)
     intent = yield from announce(place, versions, SystemClock())
     try:
         if intent.pinned:
             raise BranchInUse(
                 f"Ref conflict error: branch {name} cannot be deleted: a tag, branch or restore is being made of its "
-                f"versions {sorted(intent.pinned)}",
+                f"versions {sorted(intent.pinned)} in {root.uri}",
                 path=root.uri,
             )
         branches = yield from _read_branches(root)
@@ -208,10 +208,8 @@ def _refuse_if_needed(root: Location, name: str, branch: Branch, branches: Mappi
         if other != name and one.descends_from(name, branch)
     ]
     if heirs:
-        raise BranchInUse(
-            f"Ref conflict error: Branch {name} is referenced by {sorted(heirs)} versions, can not delete",
-            path=root.uri,
-        )
+        text = f"Branch {name} is referenced by {sorted(heirs)} versions, can not delete in {root.uri}"
+        raise BranchInUse(f"Ref conflict error: {text}", path=root.uri)
     metas: list[ObjectMeta] = yield List(root.store, root.key(TAGS, ""))
     named = [(tag, meta.key) for meta in metas if (tag := ref_name(meta.name)) is not None]
     files = yield Together([_read_ref(root, key) for _, key in named])
@@ -219,7 +217,8 @@ def _refuse_if_needed(root: Location, name: str, branch: Branch, branches: Mappi
     tags = [(tag, one.version) for tag, one in decoded if one.branch == name]
     if tags:
         raise BranchInUse(
-            f"Ref conflict error: Branch {name} is referenced by tags {sorted(tags)}, can not delete", path=root.uri
+            f"Ref conflict error: Branch {name} is referenced by tags {sorted(tags)}, can not delete in {root.uri}",
+            path=root.uri,
         )
 
 
@@ -270,7 +269,7 @@ def branch_of(root: Location, name: str) -> Plan[Branch]:
 
 
 def _missing(root: Location, name: str) -> NotFound:
-    return NotFound(f"Ref not found error: branch {name} does not exist", path=root.uri)
+    return NotFound(f"Ref not found error: branch {name} does not exist in {root.uri}", path=root.uri)
 
 
 def _find_branch(root: Location, name: str) -> Plan[Branch | None]:

@@ -101,16 +101,29 @@ def repeat_on_conflict(
     attempt           the change of a version
     conflict_retries  how often it is made anew
     retry_timeout     not after this time
+
+    Raises `CommitConflictError`: as it came where making it anew would not help; of too many writers, with the last
+    conflict, where it did not help.
     """
     started, retries, retry_seconds = time.monotonic(), 0, retry_timeout.total_seconds()
     while True:
         try:
             return (yield from attempt(state))
         except CommitConflictError as error:
-            retries += 1
-            if not error.retryable or retries > conflict_retries or time.monotonic() - started > retry_seconds:
+            if not error.retryable:
                 raise
+            if retries >= conflict_retries:
+                raise _too_many_writers(f"{conflict_retries} retries", error) from error
+            retries += 1
+            if time.monotonic() - started > retry_seconds:
+                text = f"{retries} times, but failed on retry_timeout of {retry_seconds:.3f} seconds"
+                raise _too_many_writers(text, error) from error
             state = yield from check_out(state, None)
+
+
+def _too_many_writers(attempted: str, last: CommitConflictError) -> CommitConflictError:
+    text = f"Too many concurrent writers. Attempted {attempted}. {last.message}"
+    return CommitConflictError(text, path=last.path, retryable=True)
 
 
 def _delete(state: DatasetState, predicate: Any) -> Plan[tuple[DatasetState, DeleteResult]]:

@@ -145,7 +145,8 @@ def commit_operation(
     is_repeated        whether it may have been committed before: it is not committed again then
     skip_auto_cleanup  whether no cleanup follows
 
-    Raises as `commit` and `create_table` do.
+    Raises as `commit` and `create_table` do, and `OperationError` for a detached version of a table whose manifests
+    have the older names, of which pylance makes none.
     """
     base, listing = target.manifest, None
     where = target.commit_target(scheme)
@@ -157,6 +158,11 @@ def commit_operation(
             return (yield from _create(target, transaction, stable_row_ids, scheme, error))
         base = yield from target.manifest_in(newest)
         listing = Listing([newest], newest.version, taken_at) if newest.version == transaction.read_version else None
+    elif detached:
+        newest = yield from target.handler.find_latest(target.location)
+    if detached and newest.scheme == "V1":
+        uri = target.location.uri
+        raise OperationError(f"Not supported: detached commits cannot be used with v1 manifest paths, as in {uri}")
     stored = to_stored(transaction, base)
     if isinstance(stored.operation, Overwrite):
         yield from check_types(target, stored.operation)

@@ -175,7 +175,7 @@ def check_name(name: str) -> None:
 
 
 def replace_types(schema: Schema, casts: Iterable[Alteration], first_id: int) -> tuple[Schema, frozenset[int]]:
-    """The schema with other types in the places of some fields, under new ids; and these.
+    """The schema with other types in the places of some fields, under new ids and without metadata; and these ids.
 
     schema    in which they may have other names already
     first_id  above all ids that any field ever had
@@ -188,7 +188,7 @@ def replace_types(schema: Schema, casts: Iterable[Alteration], first_id: int) ->
         if one is None:
             return replace(field, children=tuple(changed(child) for child in field.children))
         assert one.data_type is not None
-        arrow = field.to_arrow().with_type(one.data_type)
+        arrow = pa.field(field.name, one.data_type, field.nullable)
         cast = _number(schema_of(pa.schema([arrow])).fields[0], ids)
         replaced.update(each.id for each in cast.walk())
         return cast

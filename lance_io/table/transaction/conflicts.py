@@ -62,11 +62,27 @@ def check_conflict(mine: Transaction, other: Transaction, *, version: int, knows
             f"concurrent transaction {other.name} at version {version}. Please retry."
         )
     else:
-        text = (
-            f"Incompatible transaction: This {mine.name} transaction is incompatible with concurrent transaction "
-            f"{other.name} at version {version}."
-        )
+        lost = _lost_target(mine.operation, other.operation)
+        if lost is None:
+            why = f"This {mine.name} transaction is incompatible with concurrent transaction {other.name}"
+        else:
+            why = f"{lost} by concurrent {other.name}"
+        text = f"Incompatible transaction: {why} at version {version}."
     raise CommitConflictError(text, retryable=verdict == RETRYABLE)
+
+
+def _lost_target(mine: ops.Operation, other: ops.Operation) -> str | None:
+    """Which data can no longer be replaced, in the words of pylance; None where that is not the reason."""
+    if not isinstance(mine, ops.DataReplacement):
+        return None
+    gone = removed_fragments(other)
+    for one in mine.replacements:
+        if one.fragment_id in gone:
+            return f"DataReplacement target fragment {one.fragment_id} was removed"
+        dropped = sorted(set(one.new_file.fields) - other.schema.by_id.keys()) if isinstance(other, ops.Project) else []
+        if dropped:
+            return f"DataReplacement target field {dropped[0]} in fragment {one.fragment_id} was dropped"
+    return None
 
 
 def judge(mine: Transaction, other: Transaction, *, knows_rows: bool = False) -> Verdict:

@@ -263,7 +263,10 @@ class Draft:
             self.message.fragments.sort(key=lambda fragment: fragment.id)
         if len(set(ids)) < len(ids):
             twice = next(one for place, one in enumerate(ids) if one in ids[:place])
-            raise OperationError(f"{self.transaction.name} would produce two fragments with id {twice}")
+            raise OperationError(
+                f"Invalid user input: The commit would produce two fragments with id {twice}. Fragment ids must be "
+                f"unique, in what {self.transaction.name} leaves, too"
+            )
         highest = max([*ids, self._next_fragment_id - 1])
         if highest > FRAGMENT_ID_MAX:
             raise OperationError(f"the table ran out of fragment ids: {highest} needs more than 32 bits")

@@ -223,3 +223,26 @@ def test_without_a_primary_key_a_new_key_may_come_twice(tmp_path: Path) -> None:
     upsert(lance_io.dataset(uri), [70], 1)
     assert upsert(stale, [70], 2)["num_inserted_rows"] == 1
     assert lance.dataset(uri).count_rows("a = 70") == 2
+
+
+@pytest.mark.parametrize(("retries", "seconds"), [(0, 30), (1, 0)])
+@pytest.mark.parametrize("call", ["delete", "update", "merge"])
+def test_giving_up_is_told_in_the_words_of_pylance(tmp_path: Path, call: str, retries: int, seconds: int) -> None:
+    told = []
+    for library in LIBRARIES:
+        uri = fresh(tmp_path / library.__name__)
+        stale = library.dataset(uri)
+        lance.dataset(uri).update({"v": "5"}, "a = 2")
+        limits = {"conflict_retries": retries, "retry_timeout": timedelta(seconds=seconds)}
+        with pytest.raises(OSError, match="Too many concurrent writers") as caught:
+            if call == "delete":
+                stale.delete("a = 2", **limits)
+            elif call == "update":
+                stale.update({"v": "6"}, "a = 2", **limits)
+            else:
+                builder = stale.merge_insert("a").when_matched_update_all().conflict_retries(retries)
+                builder.retry_timeout(timedelta(seconds=seconds)).execute(pa.table({"a": [2], "v": [6], "w": [6]}))
+        told.append(str(caught.value))
+    theirs, ours = told
+    assert ours.startswith(theirs.partition("., /")[0])
+    assert "Retryable commit conflict for version 2" in ours

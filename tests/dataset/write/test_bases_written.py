@@ -286,3 +286,13 @@ def test_no_version_follows_a_detached_one(tmp_path: Path) -> None:
     assert lance.dataset(uri, "apart").to_table() == rows(0, 6)
     detached.restore()
     assert lance.dataset(uri).to_table() == rows(0, 6)
+
+
+@pytest.mark.parametrize("library", [lance, lance_io])
+def test_tables_with_manifests_of_the_older_names_have_no_detached_versions(tmp_path: Path, library: Any) -> None:
+    uri = str(tmp_path / "t")
+    table = library.write_dataset(rows(0, 1), uri, enable_v2_manifest_paths=False)
+    append = library.LanceOperation.Append(library.fragment.write_fragments(rows(1, 2), uri))
+    for place in (uri, table):
+        with pytest.raises(OSError, match=r"^Not supported: detached commits cannot be used with v1 manifest paths"):
+            library.LanceDataset.commit(place, append, 1, detached=True)

@@ -21,6 +21,8 @@ from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.manifest import decode_manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.servers import S3Server
 
 LIBRARIES = (lance, lance_io)
@@ -376,3 +378,22 @@ def test_a_clone_is_no_change_of_a_table(uri: str) -> None:
     with pytest.raises(NotImplementedError):
         lance_io.LanceDataset.commit(uri, lance_io.LanceOperation.Clone(True, None, 4, "/x"), 4)
     assert issubclass(CommitConflictError, OSError)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.branches.delete("none"),
+        lambda table: table.branches.replace_metadata("none", {"k": "v"}),
+        lambda table: table.branches.delete("side"),
+    ],
+    ids=["delete none", "describe none", "delete one that is needed"],
+)
+def test_refusals_begin_as_those_of_pylance(uri: str, call: Callable[[Any], None]) -> None:
+    lance.dataset(uri).create_branch("side").create_branch("side/deep")
+    told = []
+    for library in (lance, lance_io):
+        with pytest.raises((OSError, ValueError)) as caught:
+            call(library.dataset(uri))
+        told.append(str(caught.value).replace('"', "'"))
+    assert told[1].startswith(told[0])

@@ -91,6 +91,11 @@ CHANGES: dict[str, Change] = {
     "rename": alter({"path": "a", "name": "z"}),
     "swap names": alter({"path": "a", "name": "b"}, {"path": "b", "name": "a"}),
     "rename twice": alter({"path": "a", "name": "z"}, {"path": "a", "name": "y"}),
+    "cast what has metadata": lambda table: (
+        table.update_field_metadata({"a": {"k": "1"}, "st.x": {"k": "2"}, "st.y": {"k": "3"}, "l": {"k": "4"}}),
+        alter({"path": "a", "data_type": pa.int32(), "name": "z"}, {"path": "st.x", "data_type": pa.int32()})(table),
+        alter({"path": "l", "data_type": pa.large_list(pa.int64())})(table),
+    ),
     "rename a member": alter({"path": "st.x", "name": "w"}),
     "rename items": alter({"path": "l.item", "name": "element"}),
     "forbid nulls": alter({"path": "b", "nullable": False}),
