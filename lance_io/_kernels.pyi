@@ -691,6 +691,30 @@ def join_lists(
     The items of run i are `firsts[i]` to `ends[i]` of its batch. A `DamagedError` carries the run as second argument.
     """
 
+def batches_ending(
+    tail: Buffer, start: int, file_bytes: int, num_ids: int, metadata_bytes_max: int, /
+) -> tuple[bytes, int, bytes | None, bytes] | None:
+    """What the end of a file of version 0.1 says, if `tail`, which begins at `start`, has it in the usual form:
+    `(rows before each batch as i64[batches + 1], position of the page table, the metadata message if it has statistics,
+    the page table of as many ids)`.
+    """
+
+def scan_batches(
+    files: list[tuple[Buffer, int, int, Buffer, Buffer, list[tuple[int, int, int, bool]]]],
+    rows_max: int,
+    shared_bytes_max: int,
+    /,
+) -> list[list[tuple[int, list[OwnedBuffer], OwnedBuffer | None, int]] | None]:
+    """All rows of columns of files of version 0.1, from all of their bytes.
+
+    A file is `(buffer, place, file_bytes, rows before each batch, page table, columns)`: its bytes lie at `place`. A
+    column is `(row of the page table, bits of a value, kind, nullable)`; kinds are 0 for one width, 1 for strings and 2
+    for those with wide offsets. Strings may have `shared_bytes_max` times the bytes of their file together.
+
+    Of each file, for each column, `(rows, buffers, validity or None, nulls)`; None for a file in which something is
+    amiss.
+    """
+
 def join_strings(
     tables: Buffer,
     places: Buffer,

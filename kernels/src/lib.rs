@@ -66,6 +66,8 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(batches::bits::join_bits, m)?)?;
     m.add_function(wrap_pyfunction!(batches::lists::join_lists, m)?)?;
     m.add_function(wrap_pyfunction!(batches::strings::join_strings, m)?)?;
+    m.add_function(wrap_pyfunction!(batches::whole::batches_ending, m)?)?;
+    m.add_function(wrap_pyfunction!(batches::whole::scan_batches, m)?)?;
     m.add_function(wrap_pyfunction!(arrays::bits::set_bits, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::from_text::encode_jsonb, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::select::select_json, m)?)?;

@@ -3,3 +3,4 @@
 pub mod bits;
 pub mod lists;
 pub mod strings;
+pub mod whole;

@@ -11,17 +11,18 @@ use pyo3::prelude::*;
 ///
 /// `tables` holds their offsets, those of run i at `places[i]`; `bytes` holds the file from `starts[i]` to `ends[i]` at
 /// `data_places[i]`.
-struct Runs<'a> {
-    tables: &'a [u8],
-    places: &'a [i64],
-    counts: &'a [i64],
-    bytes: &'a [u8],
-    data_places: &'a [i64],
-    starts: &'a [i64],
-    ends: &'a [i64],
+pub struct Runs<'a> {
+    pub tables: &'a [u8],
+    pub places: &'a [i64],
+    pub counts: &'a [i64],
+    pub bytes: &'a [u8],
+    pub data_places: &'a [i64],
+    pub starts: &'a [i64],
+    pub ends: &'a [i64],
 }
 
-type Joined = ([OwnedBuffer; 2], Option<Vec<u8>>, usize);
+/// Offsets and bytes, which values there are unless all, and how many are not.
+pub type Joined = ([OwnedBuffer; 2], Option<Vec<u8>>, usize);
 
 /// `join_strings` of the contract.
 #[pyfunction]
@@ -58,12 +59,19 @@ pub fn join_strings(
         ends: &ends,
     };
     let num_steps = runs.places.len() + runs.tables.len() / 8 + runs.bytes.len() / 64;
-    let joined = gil::release(py, num_steps, || match wide {
-        true => join::<i64>(&runs, nullable),
-        false => join::<i32>(&runs, nullable),
-    });
+    let joined = gil::release(py, num_steps, || runs.join(wide, nullable));
     let ([offsets, data], validity, null_count) = joined.map_err(|(damaged, run)| at_page(damaged.into(), run))?;
     Ok((offsets, data, validity.map(Into::into), null_count))
+}
+
+impl Runs<'_> {
+    /// One array of all of them; a failure is that of a run.
+    pub fn join(&self, wide: bool, nullable: bool) -> Result<Joined, (Damaged, usize)> {
+        match wide {
+            true => join::<i64>(self, nullable),
+            false => join::<i32>(self, nullable),
+        }
+    }
 }
 
 fn join<O: Offset>(runs: &Runs<'_>, nullable: bool) -> Result<Joined, (Damaged, usize)> {

@@ -262,7 +262,7 @@ class BatchedLeaf:
         if pa.types.is_dictionary(dtype):
             keys = build_values(dtype.index_type, FixedShape(bits), [data], runs.num_values, None, 0)
             return self._with_dictionary(dtype, keys)
-        shape, num_bitmaps = _shape(dtype)
+        shape, num_bitmaps = fixed_shape(dtype)
         return build_values(dtype, shape, [*[None] * num_bitmaps, data], runs.num_values, None, 0)
 
     def _with_dictionary(self, dtype: pa.DataType, keys: pa.Array) -> pa.Array:
@@ -339,10 +339,10 @@ class BatchedLeaf:
         return nest(self.path, leaf, layers)
 
 
-def _shape(dtype: pa.DataType) -> tuple[Shape, int]:
+def fixed_shape(dtype: pa.DataType) -> tuple[Shape, int]:
     """How values of fixed width lie in memory, and how many bitmaps of items, all of them absent, come before them."""
     if pa.types.is_fixed_size_list(dtype):
-        inner, num_bitmaps = _shape(dtype.value_type)
+        inner, num_bitmaps = fixed_shape(dtype.value_type)
         return ListShape(dtype.list_size, False, inner), num_bitmaps + 1
     return FixedShape(plain_bits(dtype)), 0
 

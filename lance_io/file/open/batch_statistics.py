@@ -29,7 +29,7 @@ from lance_io.file.open.open_file import open_cached
 from lance_io.filters.zones import ColumnZones
 from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.format.schema_messages import decode_schema
-from lance_io.format.v0_1.batch_table import decode_page_table, page_table_range
+from lance_io.format.v0_1.batch_table import PageTable, page_table_range
 from lance_io.levels.path import leaf_paths
 from lance_io.limits import MIB
 from lance_io.records import dataclass
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from lance_io.file.open.file_source import ReadContext
     from lance_io.file.open.leaf_projection import FileColumns
     from lance_io.format.schema import Field
-    from lance_io.format.v0_1.batch_table import PageTable
     from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray
 
@@ -72,7 +71,7 @@ def batch_zones(context: ReadContext, here: FileColumns) -> FileSteps[BatchZones
     Raises FormatError for statistics that are damaged.
     """
     file, tail = yield from open_cached(context, here.ref, here.columns)
-    if type(file) is not BatchedFile or file.metadata.statistics is None:
+    if type(file) is not BatchedFile or not file.metadata.has_statistics:
         return None
     key = (file.identity, "statistics", tuple(here.leaf_ids))
     known: BatchZones | None = context.cache.get(key)
@@ -97,7 +96,7 @@ def _read(file: BatchedFile, here: FileColumns, tail: Tail | None) -> FileSteps[
         raise FormatError(f"{len(ids)} fields in their table")
     start, end = page_table_range(statistics.page_table_position, 0, max(ids), 1, size)
     fetched = yield from served_by(tail, fetch(Ranges.of((start, end), purpose="metadata")))
-    table = decode_page_table(bytes(fetched.piece(0, end - start)), 0, max(ids), 1)
+    table = PageTable(bytes(fetched.piece(0, end - start)), 0, max(ids), 1)
     row_starts = np.array([0, file.metadata.num_batches], dtype=np.int64)
     by_name = {field.name: field for field in decode_schema(statistics.schema, {}).fields}
     wanted: dict[int, list[BatchedLeaf]] = {}

@@ -27,9 +27,10 @@ from lance_io.file.open.projected_pages import FileView
 from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.format.v0_1.batch_table import (
     BATCH_FOOTER_BYTES,
+    PageTable,
     block_at,
+    decode_end,
     decode_metadata,
-    decode_page_table,
     metadata_position,
     page_table_range,
 )
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.file_source import FileRef
     from lance_io.file.open.leaf_projection import FileColumns
-    from lance_io.format.v0_1.batch_table import BatchMetadata, PageTable
+    from lance_io.format.v0_1.batch_table import BatchMetadata
     from lance_io.levels.path import LeafPath, PathNode
     from lance_io.spans import IntArray
 
@@ -73,15 +74,27 @@ class BatchedFile:
         self.page_table_at = page_table_at
         self._ids = ids
         self._table = table
-        self._row_starts = np.array([0, self.num_rows], dtype=np.int64)
         self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
         self._known_pages: dict[int, FieldPages] = {}  # by field id
         self._known_columns: dict[int, tuple[IntArray | None, Column]] = {}  # and what `_ends_before` gave
 
+    @cached_property
+    def _row_starts(self) -> IntArray:
+        return np.array([0, self.num_rows], dtype=np.int64)
+
+    @property
+    def page_table(self) -> PageTable:
+        """Where the pages are."""
+        return self._table
+
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes, about."""
-        return 4096 + VIEW_BYTES_PER_ENTRY * (self._table.positions.size + len(self.metadata.row_starts))
+        return 4096 + VIEW_BYTES_PER_ENTRY * (len(self._table) + self.metadata.num_batches + 1)
+
+    def has_ids(self, ref: FileRef) -> bool:
+        """Whether a table says that the file has the fields which the table said it has that opened it."""
+        return ids_of(ref) == self._ids
 
     def missing(self, columns: list[int]) -> list[int]:
         """None: the page table is here."""
@@ -91,7 +104,7 @@ class BatchedFile:
         """The columns of a projection. Raises FormatError and UnsupportedError that name column and batch."""
         view = self._views.get(id(here))
         if view is None:
-            if ids_of(here.ref) != self._ids:
+            if not self.has_ids(here.ref):
                 text = f"the table names fields {ids_of(here.ref)}, another version of it {self._ids}"
                 raise FormatError(text, path=self.key)
             view = FileView(here, self._columns(here))
@@ -173,6 +186,13 @@ def open_batched(identity: tuple[str, str, int], ref: FileRef, tail: Tail) -> Fi
     ids, file_bytes = ids_of(ref), identity[2]
     if ref.field_ids[0] == DEAD:
         raise FormatError("its first column is dead, and where the pages of the others are is counted from it")
+    found = decode_end(tail.buffer, tail.start, file_bytes, ids[1] - ids[0] + 1)
+    if found is not None:
+        metadata, data = found
+        at = metadata.page_table_at
+        return BatchedFile(
+            identity, ids, metadata, PageTable(data, *ids, metadata.num_batches), (at, at + len(data))
+        ), tail
     position = metadata_position(tail.buffer, file_bytes)
     if position < tail.start:
         tail = yield from _extend_tail(tail, position)
@@ -180,7 +200,7 @@ def open_batched(identity: tuple[str, str, int], ref: FileRef, tail: Tail) -> Fi
     metadata = decode_metadata(block_at(content, 0, "metadata"))
     start, end = page_table_range(metadata.page_table_at, *ids, metadata.num_batches, file_bytes)
     fetched = yield from served_by(tail, fetch(Ranges.of((start, end), purpose="metadata")))
-    table = decode_page_table(bytes(fetched.piece(0, end - start)), *ids, metadata.num_batches)
+    table = PageTable(bytes(fetched.piece(0, end - start)), *ids, metadata.num_batches)
     return BatchedFile(identity, ids, metadata, table, (start, end)), tail
 
 

@@ -5,7 +5,8 @@ A field's leaf columns may lie in several files of a fragment, or in none: then 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import FormatError
 from lance_io.format.schema import PACKED_KEYS
@@ -32,6 +33,7 @@ class LeafColumns:
 
     is_all  such a file has every leaf of the projection
     places  where each leaf is in the lists, by field id
+    made    what readers of a file version made of them, by its name
     """
 
     leaf_ids: list[int]
@@ -40,6 +42,7 @@ class LeafColumns:
     types: list[pa.DataType]
     is_all: bool
     places: dict[int, int]
+    made: dict[str, Any] = field(default_factory=dict)
 
 
 class FileColumns:
@@ -122,11 +125,11 @@ class Projection:
         """
         for path in self.leaves.values():
             for node in path.nodes:
-                field = node.field
-                is_marked = any(key in field.metadata for key in PACKED_KEYS) and not field.is_packed
-                if is_marked and field.id in ref.columns and not any(one.id in ref.columns for one in _below(field)):
+                here = node.field
+                is_marked = any(key in here.metadata for key in PACKED_KEYS) and not here.is_packed
+                if is_marked and here.id in ref.columns and not any(one.id in ref.columns for one in _below(here)):
                     text = (
-                        f"struct {field.name!r} is packed in the file, and its metadata say that it is not: pylance "
+                        f"struct {here.name!r} is packed in the file, and its metadata say that it is not: pylance "
                         "writes this for a mark that is neither absent nor true, and does not read it. Write it again"
                     )
                     raise FormatError(text, path=ref.key)

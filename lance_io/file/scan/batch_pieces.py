@@ -2,25 +2,129 @@
 
 The pages of a batch lie side by side, and those of the next one behind them. So pieces of all columns that begin and
 end with the same batches are one large read, and each of them is decoded by one kernel call, however many they are.
+
+Small files, which are at hand as a whole once they are open, are decoded by one kernel call for all of a job.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from lance_io.encodings.v0_1.whole_leaf import WholeLeaf, decode_files
 from lance_io.errors import FormatError
+from lance_io.file.file_steps import Tail
+from lance_io.file.open.column_pages import where
 from lance_io.file.scan.page_slices import Piece
 from lance_io.limits import SCAN_JOB_BYTES, SCAN_JOB_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.file.file_steps import Tail
+    import pyarrow as pa
+
+    from lance_io.file.open.batched_file import BatchedFile
     from lance_io.file.open.column_pages import Column
+    from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
     from lance_io.file.open.projected_pages import TableFile
-    from lance_io.spans import IntArray
+    from lance_io.levels.path import LeafPath
+    from lance_io.spans import Fetched, IntArray
+
+
+# -- all of small files ----------------------------------------------------------------------------------------------
+
+
+class _WholeColumn:
+    """A column that many files have, as pieces of all of its rows know it.
+
+    where  the column, for messages
+    pages  the one that says how it is decoded
+    """
+
+    __slots__ = ("index", "leaf", "pages", "where")
+
+    def __init__(self, index: int, path: LeafPath, leaf: WholeLeaf) -> None:
+        self.index = index
+        self.leaf = leaf
+        self.pages = (leaf,)
+        self.where = where(index, path)
+
+
+@dataclass(slots=True, eq=False)
+class WholePiece(Piece):
+    """All rows of a column of a file that is at hand as a whole; `here` says which file, `at` which of its columns."""
+
+    here: FileColumns | None = None
+    at: int = 0
+
+
+def whole_pieces(
+    file: TableFile, here: FileColumns, row_start: int, row_end: int, tail: Tail | None
+) -> list[list[Piece]] | None:
+    """The pieces of all rows of a file of which the tail is all; None for others, and for columns of another kind."""
+    if tail is None or tail.start or row_start or row_end != file.num_rows or not 0 < row_end <= SCAN_JOB_ROWS:
+        return None
+    columns = _whole_columns(here.of_leaves)
+    if not columns or not cast("BatchedFile", file).has_ids(here.ref):
+        return None
+    num_bytes = file.size_bytes // len(columns)
+    return [
+        [WholePiece(file, cast("Column", column), 0, 0, row_end, num_bytes, tail, True, None, here, at)]
+        for at, column in enumerate(columns)
+    ]
+
+
+def _whole_columns(of_leaves: LeafColumns) -> Sequence[_WholeColumn]:
+    """Empty where some are of another kind."""
+    found: Sequence[_WholeColumn] | None = of_leaves.made.get("0.1")
+    if found is None:
+        leaves = [WholeLeaf.of(path) for path in of_leaves.paths]
+        columns = zip(of_leaves.columns, of_leaves.paths, leaves, strict=True)
+        made = [_WholeColumn(index, path, leaf) for index, path, leaf in columns if leaf is not None]
+        found = of_leaves.made["0.1"] = made if len(made) == len(leaves) else ()
+    return found
+
+
+def decode_groups(files: Sequence[tuple[Sequence[Piece], Fetched]]) -> list[pa.Array]:
+    """All rows of such pieces of some files, one array each. Raises FormatError and UnsupportedError.
+
+    files  pieces of one file each, and all bytes of that
+    """
+    wanted: list[Any] = []
+    for group, fetched in files:
+        file = cast("BatchedFile", group[0].file)
+        table = file.page_table
+        place = int(fetched.offsets[0]), file.size_bytes
+        one = (fetched.buffer, *place, file.metadata.row_starts, table.data)
+        wanted.append((one, table.first_id, [piece.page for piece in group]))
+    arrays: list[pa.Array] = []
+    for (group, fetched), found in zip(files, decode_files(wanted), strict=True):
+        arrays += _one_by_one(group, fetched) if found is None else found
+    return arrays
+
+
+def _one_by_one(group: Sequence[Piece], fetched: Fetched) -> list[pa.Array]:
+    """What the kernel refuses: read in general, which says what is wrong."""
+    file = group[0].file
+    tail = Tail(0, fetched.piece(0, file.size_bytes))
+    arrays = []
+    for piece in group:
+        assert isinstance(piece, WholePiece)
+        assert piece.here is not None
+        column = file.view(piece.here).columns[piece.at]
+        steps = Piece(file, column, 0, 0, file.num_rows, piece.num_bytes, tail, True).steps()
+        try:
+            next(steps)
+        except StopIteration as done:
+            arrays.append(done.value)
+        else:
+            raise AssertionError("the tail has all bytes of the file")
+    return arrays
+
+
+# -- runs of batches -------------------------------------------------------------------------------------------------
 
 
 def batch_pieces(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import limits
 from lance_io._kernels import DamagedError
-from lance_io.encodings.api import ArrayLayout, RowSelection
+from lance_io.encodings.api import ArrayLayout, RowSelection, WholeLayout
 from lance_io.encodings.cuts import cut_page
 from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1 import miniblock
@@ -26,6 +26,7 @@ from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_steps import served_by, side_by_side
 from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.format.version import V0_1, V2_0
+from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.projected_pages import TableFile
     from lance_io.io.cache import SearchCache
-    from lance_io.spans import Fetched, Ranges, Steps
+    from lance_io.spans import Fetched, Steps
 
 NEARLY_ALL: Final = 7 / 8  # reading the rest of the page too costs less than a round for its index
 
@@ -76,7 +77,7 @@ class Piece:
         page = self.page
         if type(page) is MiniBlockPage:
             return not page.keeps_indices
-        return isinstance(page, ArrayLayout) and page.whole is not None
+        return isinstance(page, WholeLayout) or (isinstance(page, ArrayLayout) and page.whole is not None)
 
     @property
     def slots(self) -> tuple[int, int]:
@@ -194,6 +195,8 @@ def _read_joined(group: list[Piece]) -> Steps[list[pa.Array]]:
 
 
 def _whole_ranges(group: list[Piece]) -> Ranges:
+    if isinstance(group[0].page, WholeLayout):
+        return Ranges.of((0, group[0].file.size_bytes))
     ranges: Ranges = _kind_of(group).whole_ranges([piece.page for piece in group])
     return ranges
 
@@ -203,6 +206,11 @@ def _decode_joined(files: list[tuple[list[Piece], Fetched]]) -> list[pa.Array]:
     arrays: list[pa.Array] = []
     for kind, run in groupby(files, lambda one: _kind_of(one[0])):
         here = list(run)
+        if kind is WholeLayout:
+            from lance_io.file.scan.batch_pieces import decode_groups  # with all that reads 0.1
+
+            arrays += decode_groups(here)
+            continue
         try:
             arrays += kind.decode_whole([([piece.page for piece in group], fetched) for group, fetched in here])
         except DamagedError as error:
@@ -213,9 +221,11 @@ def _decode_joined(files: list[tuple[list[Piece], Fetched]]) -> list[pa.Array]:
 
 
 def _kind_of(group: list[Piece]) -> Any:
-    """The module that reads whole pages like those of a file."""
+    """The module that reads whole pages like those of a file; of version 0.1 what tells these."""
     if type(group[0].page) is MiniBlockPage:
         return miniblock
+    if isinstance(group[0].page, WholeLayout):
+        return WholeLayout
     from lance_io.encodings.v2_0 import whole  # with all that reads 2.0, which new tables do not need
 
     return whole

@@ -83,10 +83,14 @@ def file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileStep
     source, start, end = span
     is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
     file, tail = yield from open_cached(context, here.ref, here.columns, is_whole=is_whole)
+    if file.version == V0_1:
+        from lance_io.file.scan.batch_pieces import batch_pieces, whole_pieces  # with all that reads 0.1: few need it
+
+        whole = whole_pieces(file, here, start, end, tail)
+        if whole is not None:
+            return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, whole, strict=True) for piece in column]
     wanted, piece_bytes = file.view(here).columns, _piece_bytes(context)
     if file.version == V0_1:
-        from lance_io.file.scan.batch_pieces import batch_pieces  # with all that reads 0.1, which few tables need
-
         columns = batch_pieces(file, wanted, start, end, tail, piece_bytes)
     else:
         columns = yield from column_pieces(file, wanted, start, end, tail, piece_bytes, context.cache)

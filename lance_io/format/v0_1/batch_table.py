@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lance_io import _kernels
 from lance_io.errors import FormatError
 from lance_io.format.footer import MAGIC
 from lance_io.format.version import FileVersion, version_of_pair
 from lance_io.format.wire import parse_message
 from lance_io.limits import METADATA_BYTES_MAX
 from lance_io.proto import file_pb2
-from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from lance_io.format.wire import Buffer
@@ -75,28 +75,44 @@ def block_at(data: Buffer, start: int, what: str) -> memoryview:
     return content
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class BatchMetadata:
     """What a file says about itself.
 
-    row_starts     i64[batches + 1], rows before each batch; the last entry is the number of rows
+    num_rows       rows of the file
+    num_batches    batches of the file
     page_table_at  position of the page table
-    statistics     of the batches, as they are described; None without
     """
 
-    row_starts: IntArray
-    page_table_at: int
-    statistics: file_pb2.BatchMetadata.Statistics | None
+    __slots__ = ("_message", "_row_starts", "num_batches", "num_rows", "page_table_at")
+
+    def __init__(self, row_starts: bytes, page_table_at: int, message: bytes | None) -> None:
+        """Of a message that has been looked at.
+
+        row_starts  i64[batches + 1], rows before each batch
+        message     the message, if it has statistics
+        """
+        self._row_starts = row_starts
+        self._message = message
+        self.num_batches = len(row_starts) // 8 - 1
+        self.num_rows = int.from_bytes(row_starts[-8:], "little")
+        self.page_table_at = page_table_at
 
     @property
-    def num_batches(self) -> int:
-        """Batches of the file."""
-        return len(self.row_starts) - 1
+    def row_starts(self) -> IntArray:
+        """i64[batches + 1], rows before each batch; the last entry is the number of rows."""
+        return np.frombuffer(self._row_starts, dtype=np.int64)
 
     @property
-    def num_rows(self) -> int:
-        """Rows of the file."""
-        return int(self.row_starts[-1])
+    def has_statistics(self) -> bool:
+        """Whether there are statistics of the batches."""
+        return self._message is not None
+
+    @property
+    def statistics(self) -> file_pb2.BatchMetadata.Statistics | None:
+        """Statistics of the batches, as they are described; None without. Raises FormatError for damaged ones."""
+        if self._message is None:
+            return None
+        return parse_message(file_pb2.BatchMetadata, self._message, "metadata").statistics
 
 
 def decode_metadata(content: Buffer) -> BatchMetadata:
@@ -107,25 +123,58 @@ def decode_metadata(content: Buffer) -> BatchMetadata:
         starts = np.zeros(1, dtype=np.int64)
     if starts[0] != 0 or (np.diff(starts) < 0).any():
         raise FormatError("batch offsets: expected 0 first, and none below the one before it")
-    statistics = message.statistics if message.HasField("statistics") else None
-    return BatchMetadata(starts, message.page_table_position, statistics)
+    described = bytes(content) if message.HasField("statistics") else None
+    return BatchMetadata(starts.tobytes(), message.page_table_position, described)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def decode_end(tail: Buffer, start: int, file_bytes: int, num_ids: int) -> tuple[BatchMetadata, bytes] | None:
+    """Metadata and page table of as many ids, if the end of the file has them in the usual form, with nothing amiss.
+
+    start  file offset at which `tail` begins, which goes to the end of the file
+    """
+    found = _kernels.batches_ending(tail, start, file_bytes, num_ids, METADATA_BYTES_MAX)
+    return None if found is None else (BatchMetadata(*found[:3]), found[3])
+
+
 class PageTable:
     """Where the page of each field is in each batch.
 
-    first_id            id of the first row of both
-    positions, lengths  i64[ids, batches]
+    first_id  id of the first row
+    data      all entries: position and length, one id after the other
     """
 
-    first_id: int
-    positions: IntArray
-    lengths: IntArray
+    __slots__ = ("_num_batches", "_num_ids", "_pairs", "data", "first_id")
+
+    def __init__(self, data: bytes, first_id: int, last_id: int, num_batches: int) -> None:
+        """The page table of these ids that `data` is."""
+        self.data = data
+        self.first_id = first_id
+        self._num_ids = last_id - first_id + 1
+        self._num_batches = num_batches
+        self._pairs: tuple[IntArray, IntArray] | None = None
+
+    @property
+    def positions(self) -> IntArray:
+        """i64[ids, batches], in the file."""
+        return self._columns()[0]
+
+    @property
+    def lengths(self) -> IntArray:
+        """i64[ids, batches], in values."""
+        return self._columns()[1]
+
+    def _columns(self) -> tuple[IntArray, IntArray]:
+        if self._pairs is None:
+            pairs = np.frombuffer(self.data, dtype="<i8").reshape(self._num_ids, self._num_batches, 2)
+            self._pairs = np.ascontiguousarray(pairs[:, :, 0]), np.ascontiguousarray(pairs[:, :, 1])
+        return self._pairs
+
+    def __len__(self) -> int:
+        return self._num_ids * self._num_batches
 
     def has(self, field_id: int) -> bool:
         """Whether there is a row for a field."""
-        return 0 <= field_id - self.first_id < len(self.positions)
+        return 0 <= field_id - self.first_id < self._num_ids
 
 
 def page_table_range(position: int, first_id: int, last_id: int, num_batches: int, file_bytes: int) -> tuple[int, int]:
@@ -139,9 +188,3 @@ def page_table_range(position: int, first_id: int, last_id: int, num_batches: in
             f"page table of {num_ids} fields and {num_batches} batches at {position} in a file of {file_bytes} bytes"
         )
     return position, end
-
-
-def decode_page_table(data: Buffer, first_id: int, last_id: int, num_batches: int) -> PageTable:
-    """The page table of these ids that `data` is."""
-    pairs = np.frombuffer(data, dtype="<i8").reshape(last_id - first_id + 1, num_batches, 2)
-    return PageTable(first_id, np.ascontiguousarray(pairs[:, :, 0]), np.ascontiguousarray(pairs[:, :, 1]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io import _kernels
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader
 from lance_io.proto import file_pb2, table_pb2
@@ -289,3 +291,52 @@ def test_rows_join_a_table_of_an_old_release(opens: bool, tmp_path: Path) -> Non
         assert table.to_table().to_pylist() == expected
     assert written.delete("true")["num_deleted_rows"] == len(expected)
     assert all(fragment.physical_rows for fragment in lance.dataset(uri, version=written.version - 1).get_fragments())
+
+
+def test_small_files_are_decoded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many files by one call, as pylance reads them; what the call refuses, as it is read otherwise."""
+    count = 2000
+    members = [{"x": at, "t": f"t{at}"} for at in range(count)]
+    fixed = pa.FixedSizeListArray.from_arrays(pa.array(range(3 * count), pa.int16()), 3)
+    texts = pa.array([f"{at}" * (at % 4) for at in range(count)])
+    flags = pa.array([at % 3 == 0 for at in range(count)])
+    rows = pa.table(
+        {"s": texts, "b": flags, "f": fixed, "st": members, "w": texts.cast(pa.large_binary()), "n": range(count)}
+    )
+    uri = written(rows, tmp_path / "t", 7, max_rows_per_file=20)
+    want = lance.dataset(uri).to_table()
+    files: list[Any] = []
+    scan_batches = _kernels.scan_batches
+
+    def counted(*given: Any) -> Any:
+        found = scan_batches(*given)
+        files.extend(found)
+        return found
+
+    monkeypatch.setattr("lance_io._kernels.scan_batches", counted)
+    assert lance_io.dataset(uri).to_table().equals(want)
+    assert (len(files), None in files) == (len(list((tmp_path / "t/data").iterdir())), False)
+    monkeypatch.setattr("lance_io._kernels.scan_batches", lambda files, *_: [None] * len(files))
+    assert lance_io.dataset(uri).to_table().equals(want)
+
+
+def test_damage_of_small_files_is_named(tmp_path: Path) -> None:
+    """What the page table says of a page, and what its offsets are, is checked before it is used."""
+    schema = pa.schema([("i", pa.int32()), ("s", pa.string())])
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"i": [1, 2], "s": ["a", "b"]}, schema=schema), uri, **LEGACY)
+    faults = {
+        (0, 0, 1 << 40): r'column 0 \("i"\).*batch 0',
+        (0, 1, 3): r'column 0 \("i"\).*3 values in a page; the batch has 2 rows',
+        (0, 1, -1): r'column 0 \("i"\).*batch 0',
+        (1, 0, -8): r'column 1 \("s"\).*batch 0',
+        (1, 0, 2): r'column 1 \("s"\).*batch 0',
+    }
+    for (field_id, part, value), text in faults.items():
+        made = HandMade(2, 1)
+        made.page(0, 0, i4(1, 2), 2)
+        made.texts(1, 0, [b"a", b"b"])
+        made.table[field_id, 0, part] = value
+        swapped_in(uri, made.finish([0, 2]))
+        with pytest.raises(FormatError, match=text):
+            lance_io.dataset(uri).to_table()
