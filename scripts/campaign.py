@@ -196,8 +196,8 @@ CAMPAIGNS: Final = (
     ),
     Campaign(
         "alternation",
-        "Ours and pylance change one table in turn, in drawn steps beside a model, on local disk and on S3. After "
-        "every step both read what the model says.",
+        "Ours and pylance change one table in turn, its clones, branches and base paths, in drawn steps beside a "
+        "model, on local disk and on S3. After every step both read what the model says, and indices find it.",
         (
             Part(
                 ("tests/interop/test_alternation.py", "tests/s3/test_alternation.py"),
