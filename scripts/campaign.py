@@ -189,7 +189,7 @@ CAMPAIGNS: Final = (
             Part(
                 ("tests/commit/test_stale_calls.py",),
                 "LANCE_IO_STALE_CALLS",
-                220,
+                250,
                 "{tests} tests, up to {size} pairs of calls and libraries each",
             ),
         ),
