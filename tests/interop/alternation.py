@@ -725,6 +725,8 @@ class Alternation(RuleBasedStateMachine):
         if len(self.origins) == 2:
             return
         version = random.Random(seed).choice(sorted(self.versions))
+        if deep and self.storage_options and self.open(lance_io).base_paths():  # of which pylance makes none
+            library = lance_io
         table, target = self.open(library), f"{self.uri}-clone"
         (table.deep_clone if deep else table.shallow_clone)(target, (self.name, version))
         self.origins.append((self.uri, self.name, table.version, self.current.expected()))
