@@ -189,15 +189,15 @@ CAMPAIGNS: Final = (
             Part(
                 ("tests/commit/test_stale_calls.py",),
                 "LANCE_IO_STALE_CALLS",
-                220,
+                250,
                 "{tests} tests, up to {size} pairs of calls and libraries each",
             ),
         ),
     ),
     Campaign(
         "alternation",
-        "Ours and pylance change one table in turn, in drawn steps beside a model, on local disk and on S3. After "
-        "every step both read what the model says.",
+        "Ours and pylance change one table in turn, its clones, branches and base paths, in drawn steps beside a "
+        "model, on local disk and on S3. After every step both read what the model says, and indices find it.",
         (
             Part(
                 ("tests/interop/test_alternation.py", "tests/s3/test_alternation.py"),

@@ -54,7 +54,7 @@ class Table:
     def __init__(self, root: Path, *, stable: bool = False) -> None:
         self.root = root
         self.base = root / "base"
-        self.has_old_names = stable
+        self.is_stable = stable
         options: dict[str, Any] = {"enable_stable_row_ids": stable, "enable_v2_manifest_paths": not stable}
         dataset = lance.write_dataset(rows(0, 20), self.base, max_rows_per_file=10, **options)
         dataset.create_scalar_index("c", "BTREE")
@@ -161,6 +161,19 @@ def _commit_aside(dataset: Any) -> None:
     library.LanceDataset.commit(dataset, _operation(dataset, "append"), READ_VERSION, detached=True)
 
 
+def _commit_metadata(dataset: Any) -> None:
+    library = _library(dataset)
+    kinds = library.LanceOperation
+    entries = kinds.UpdateMap({"k3": "v3"})
+    changes = kinds.UpdateConfig(schema_metadata_updates=entries, field_metadata_updates={3: entries})
+    library.LanceDataset.commit(dataset, changes, READ_VERSION)
+
+
+def _commit_segment(dataset: Any) -> None:
+    segment = dataset.create_index_uncommitted("b", "BTREE", name="b_idx", fragment_ids=[0])
+    dataset.commit_existing_index_segments("b_idx", "b", [segment])
+
+
 def _clean(dataset: Any) -> None:
     dataset.cleanup_old_versions(timedelta(0), 2, error_if_tagged_old_versions=False)
 
@@ -221,6 +234,13 @@ CALLS: Final[dict[str, Call]] = {
     "commit-config": _commit("config"),
     "commit-index": _commit("create-index"),
     "commit-replace": _commit("replace"),
+    "commit-metadata": _commit_metadata,
+    "compact-deferred": lambda one: one.optimize.compact_files(target_rows_per_fragment=100, defer_index_remap=True),
+    "stop-cleaning": lambda one: one.optimize.disable_auto_cleanup(),
+    "describe-tag": lambda one: one.tags.replace_metadata("fixed", {"k": "v"}),
+    "describe-branch": lambda one: one.branches.replace_metadata("aside", {"k": "v"}),
+    "index-segment": _commit_segment,
+    "begin-log": lambda one: one.initialize_mem_wal(),
 }
 COMMITTED: Final = {
     "batch": "append",
@@ -236,28 +256,30 @@ COMMITTED: Final = {
     "commit-config": "config",
     "commit-index": "create-index",
 }
-BY_PYLANCE_ONLY: Final = frozenset({"create-index", "rebuild-index", "optimize-index"})
-WITHOUT_VERSION: Final = frozenset(
-    {"tag", "branch", "move-tag", "delete-tag", "delete-branch", "clean", "migrate-names", "detached"}
-)
+BY_PYLANCE_ONLY: Final = frozenset({"create-index", "rebuild-index", "optimize-index", "index-segment", "begin-log"})
+OF_REFS: Final = ("tag", "branch", "move-tag", "delete-tag", "delete-branch", "describe-tag", "describe-branch")
+WITHOUT_VERSION: Final = frozenset({*OF_REFS, "clean", "migrate-names", "detached"})
+NOT_OF_STABLE: Final = ("detached", "compact-deferred")  # what the table with stable row ids refuses
+COMPACTING: Final = ("compact", "compact-deferred")  # whose fragment ids are reserved by a version before
 
 
 def can_be_run(table: Table, first: str, other: str, second: str, mine: str) -> bool:
     """Whether both libraries have the calls, and leave a table that can be read.
 
     Older names: pylance makes no detached versions there, and its handles that missed a renaming name what they commit
-    by the older rule, after which nobody opens the table.
+    by the older rule, after which nobody opens the table. Stable row ids, which that table has, too: compaction cannot
+    leave the indices as they are.
     """
     if (first == "ours" and other in BY_PYLANCE_ONLY) or (second == "ours" and mine in BY_PYLANCE_ONLY):
         return False
-    return not table.has_old_names or not (
-        other == "detached" or (other == "migrate-names" and second == "pylance" and mine != "migrate-names")
+    return not table.is_stable or not (
+        other in NOT_OF_STABLE or (other == "migrate-names" and second == "pylance" and mine != "migrate-names")
     )
 
 
 def versions_of(name: str) -> int:
     """How many versions a call makes."""
-    return 0 if name in WITHOUT_VERSION else 2 if name == "compact" else 1
+    return 0 if name in WITHOUT_VERSION else 2 if name in COMPACTING else 1
 
 
 @dataclass(frozen=True)
@@ -300,7 +322,7 @@ def run_pair(table: Table, first: Any, other: str, second: Any, mine: str) -> tu
     made = versions_of(other) + (versions_of(mine) if found.kind == "." else 0)
     facts = [facts_of(one.dataset(folder)) for one in LIBRARIES.values()]
     assert facts[0] == facts[1]
-    if found.kind == "." or mine != "compact":  # whose reservation may be there
+    if found.kind == "." or mine not in COMPACTING:  # whose reservation may be there
         again = (mine, other) == ("drop-index", "compact")  # which may find another segment, and drops that, too
         assert READ_VERSION + made <= facts[0].version <= READ_VERSION + made + again
     return found, facts[0]
@@ -321,7 +343,7 @@ class Facts:
     metadata: str
     indices: tuple[str, ...]
     tags: str
-    branches: tuple[str, ...]
+    branches: str
     bases: str
     versions: tuple[int, ...]
 
@@ -336,8 +358,8 @@ def facts_of(dataset: Any) -> Facts:
         repr(sorted(dataset.config().items())),
         repr(sorted(dataset.metadata.items())),
         tuple(sorted(one.name for one in dataset.describe_indices())),
-        repr(sorted((name, tag["version"]) for name, tag in dataset.tags.list().items())),
-        tuple(sorted(dataset.branches.list())),
+        repr(sorted((name, tag["version"], tag.get("metadata")) for name, tag in dataset.tags.list().items())),
+        repr(sorted((name, one.get("metadata")) for name, one in dataset.branches.list().items())),
         repr(sorted((number, base.name, base.path) for number, base in dataset.base_paths().items())),
         tuple(sorted(one["version"] for one in dataset.versions() if one["version"] != 2)),
     )

@@ -171,6 +171,9 @@ SITUATIONS = {
     "x: one name": (indexed(index()), indexed(index(number=2)), "retryable"),
     "x: other names": (indexed(index()), indexed(index("j")), "ok"),
     "x: removed and built on": (indexed(removed=(index(),)), indexed(index(number=2)), "retryable"),
+    "l: a log that begins, columns are added": (merge(), indexed(index("__lance_mem_wal")), "retryable"),
+    "l: columns were added, a log begins": (indexed(index("__lance_mem_wal")), merge(), "retryable"),
+    "l: an index, columns are added": (merge(), indexed(index()), "ok"),
     "x: both the log's": (indexed(index("__lance_mem_wal")), indexed(removed=(index("__lance_mem_wal"),)), "retryable"),
     "u: one id": (base(1, "a", "x"), base(1, "b", "y"), "incompatible"),
     "u: one name": (base(0, "a", "x"), base(0, "a", "y"), "incompatible"),
@@ -201,6 +204,16 @@ def test_what_was_written_and_read_back_is_judged_the_same(situation: str) -> No
     read = [decode_transaction(encode_transaction(transaction(one)).SerializeToString()) for one in (mine, other)]
     assert [one.operation for one in read] == [mine, other]
     assert judge(*read) == expected
+
+
+@pytest.mark.parametrize(
+    ("covers", "expected"), [({0, 1, 2}, "ok"), ({2}, "ok"), ({0, 2}, "retryable"), (None, "retryable")]
+)
+def test_a_compaction_that_records_its_moves_fits_indices_of_whole_groups(
+    covers: set[int] | None, expected: str
+) -> None:
+    mine = replace(rewrite(0, 1), moved_rows=(b"",))
+    assert judge(transaction(mine), transaction(indexed(index(covers=covers)))) == expected
 
 
 def test_deletions_of_known_rows_can_be_merged() -> None:

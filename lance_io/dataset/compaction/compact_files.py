@@ -58,8 +58,9 @@ def plan_compaction(state: DatasetState, given: Mapping[str, Any]) -> Plan[tuple
     options = compaction_options(given, state.manifest.config, state.manifest.data_version)
     if options.defer_index_remap and state.has_stable_row_ids:
         raise OperationError(
-            "Cannot compact with defer_index_remap: the dataset uses stable row IDs, and recording their row-address "
-            "moves in a fragment reuse index is not supported. Indices by row id stay valid without it",
+            "Not supported: Cannot compact with defer_index_remap: the dataset uses stable row IDs, and recording "
+            "their row-address moves in a fragment reuse index is not supported. Indices by row id stay valid without "
+            f"it, in {state.location.uri}",
             path=state.location.uri,
         )
     sources = yield from source_fragments(state)

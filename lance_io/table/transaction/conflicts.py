@@ -33,9 +33,9 @@ Append             .   .   .   I   .   .   n   n   I   .   .   .   I   .   .
 Delete             .   r   r   I   .   f   R   .   I   .   .   f   I   .   .
 Update             k   r   rk  I   .   f   R   n   I   .   .   f   s   .   .
 Overwrite          .   .   .   cR  .   .   .   .   .   .   c   .   I   .   .
-CreateIndex        .   .   .   I   x   b   .   .   I   .   .   d   I   .   .
+CreateIndex        .   .   .   I   x   b   l   .   I   .   .   d   I   .   .
 Rewrite            .   f   f   I   b   f   R   .   I   .   .   f   .   .   .
-Merge              R   R   R   I   .   R   R   I   I   .   g   R   I   .   .
+Merge              R   R   R   I   l   R   R   I   I   .   g   R   I   .   .
 Project            n   .   n   I   .   .   R   R   I   .   .   n   I   .   .
 Restore            .   .   .   .   .   .   .   .   .   .   h   .   I   .   .
 ReserveFragments   .   .   .   I   .   .   .   .   I   .   .   .   .   .   .
@@ -292,12 +292,25 @@ def _check_replace_drop(mine: ops.Operation, other: ops.Operation) -> Verdict:
 
 
 def _check_rewrite_index(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """b: one built an index over rows that the other one moved."""
+    """b: one built an index over rows that the other one moved. Mine may record where whole groups of them went."""
+    if isinstance(mine, ops.Rewrite) and mine.moved_rows is not None:
+        assert isinstance(other, ops.CreateIndex)
+        groups = [_ids(group.old_fragments) for group in mine.groups]
+        covered = [index.fragment_ids for index in other.new_indices]
+        split = any(ids is None or any(group & ids and not group <= ids for group in groups) for ids in covered)
+        return RETRYABLE if split else OK
     pair = (mine, other)
     moved = frozenset[int]().union(*(removed_fragments(each) for each in pair if isinstance(each, ops.Rewrite)))
     indices = [index for each in pair if isinstance(each, ops.CreateIndex) for index in each.new_indices]
     meet = any(index.fragment_ids is None or not moved.isdisjoint(index.fragment_ids) for index in indices)
     return RETRYABLE if moved and meet else OK
+
+
+def _check_merge_log(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """l: one lists all fragments, and the other one begins a write-ahead log, or ends it."""
+    indices = [each for each in (mine, other) if isinstance(each, ops.CreateIndex)]
+    names = (_names(each.new_indices) | _names(each.removed_indices) for each in indices)
+    return RETRYABLE if any(MEM_WAL in each for each in names) else OK
 
 
 def _indices(mine: ops.Operation, other: ops.Operation) -> Verdict:
@@ -354,5 +367,6 @@ _NOTES: Final[dict[str, Callable[[ops.Operation, ops.Operation], Verdict]]] = {
     "p": _check_replace_drop,
     "b": _check_rewrite_index,
     "x": _indices,
+    "l": _check_merge_log,
     "u": _bases,
 }

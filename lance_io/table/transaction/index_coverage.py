@@ -88,7 +88,7 @@ def with_rewritten(
     version  of the table before
     Raises `OperationError` for an index that covers a part of a group.
     """
-    if operation.moved_rows is not None and indices:
+    if operation.moved_rows is not None:
         return _with_moves(list(indices), operation, new_ids, version)
     rebuilt = {one.old_id: one for one in operation.rewritten_indices}
     found = []
