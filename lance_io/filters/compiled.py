@@ -11,18 +11,17 @@ from lance_io.errors import BindError, EvaluationError, UsageError
 from lance_io.filters.binding.arguments import bind_cast
 from lance_io.filters.binding.binder import PSEUDO_COLUMNS, bind_filter
 from lance_io.filters.binding.expression_tree import (
-    And,
     Column,
     Function,
     IsNull,
     Literal,
     Not,
-    Or,
     cannot_fail,
     columns,
     describe,
     dotted,
 )
+from lance_io.filters.binding.nullability import may_be_null
 from lance_io.filters.evaluate import evaluate
 from lance_io.filters.syntax.arrow_expressions import from_arrow
 
@@ -113,35 +112,21 @@ def compile_filter(filter: pc.Expression | str, schema: pa.Schema, *, has_sides:
     return Predicate(bind_filter(from_arrow(filter), schema))
 
 
-def _may_be_null(expression: Expr) -> bool:
-    match expression:
-        case Literal(value):
-            return not value.is_valid
-        case IsNull():
-            return False
-        case Not(arg):
-            return _may_be_null(arg)
-        case And(args) | Or(args):
-            return any(map(_may_be_null, args))
-        case _:
-            return True
-
-
 class ComputedColumn:
     """A column that is computed from others, ready to run on record batches. Immutable; any thread may use it.
 
     expression  the bound tree
     type        of its values
-    nullable    whether a row may be null; False where that is seen without knowing the rows
+    nullable    whether a row may be null; False where that is seen without knowing the rows (`binding/nullability.py`)
     paths       the columns it reads, as for `Predicate`
     """
 
     __slots__ = ("expression", "nullable", "paths", "type")
 
-    def __init__(self, expression: Expr, found: pa.DataType) -> None:
+    def __init__(self, expression: Expr, found: pa.DataType, *, nullable: bool = True) -> None:
         self.expression = expression
         self.type = found
-        self.nullable = _may_be_null(expression)
+        self.nullable = nullable
         self.paths = _paths(expression)
 
     def values(self, columns: Mapping[str, pa.Array], num_rows: int) -> pa.Array:
@@ -169,7 +154,8 @@ def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, 
     tree, binder = _parse(text, schema)
     if isinstance(tree, Column):
         return tuple(str(part) for part in binder.resolved(tree).path)
-    return ComputedColumn(*binder.bind_top(tree))
+    bound, found = binder.bind_top(tree)
+    return ComputedColumn(bound, found, nullable=may_be_null(bound, schema))
 
 
 def compile_value(text: str, schema: pa.Schema, to: pa.DataType) -> ComputedColumn:

@@ -65,6 +65,10 @@ TABLE = pa.table(
 )
 
 COLUMNS = {
+    "joined texts": """
+        concat_ws('-', s, s) ; concat_ws('-', s) ; concat_ws('-', s, b) ; concat_ws(s, b, f) ; concat_ws(s, 'x', 'y') ;
+        concat_ws(NULL, s, b) ; concat_ws('-', nullif(row, row), s) ;
+    """,
     "json paths": """
         json_extract(j, '$.a') ; json_extract(j, 'a') ; json_extract(j, '') ; json_extract(j, '$') ;
         json_extract(j, '0') ;

@@ -109,7 +109,9 @@ SAME: dict[str, str] = {
     "functions of texts": """
         upper(s) = 'AB' ; UPPER(s) = 'AB' ; lower(s) = 'a_b' ; length(s) = 2 ; character_length(s) = 2 ;
         bit_length(s) = 16 ; octet_length(s) = 2 ; reverse(s) = 'ba' ; initcap(s) = 'Ab' ; concat(s, b) = 'a1' ;
-        concat(s, null) = s ; concat_ws('-', s, t) = 'a-b' ; s || t = 'ab' ; starts_with(s, 'a') ; ends_with(s, t) ;
+        concat(s, null) = s ; concat_ws('-', s, t) = 'a-b' ; concat_ws('-', s) = '' ;
+        concat_ws('-', NULL, NULL) = '' ; concat_ws('-', s, NULL) = '' ; concat_ws(s, 'x', NULL) = 'x' ;
+        s || t = 'ab' ; starts_with(s, 'a') ; ends_with(s, t) ;
         contains(s, '') ; strpos(s, 'b') = 2 ; instr(s, 'b') = 2 ; replace(s, 'a', 'zz') = 'zz' ;
         translate(s, 'ab', 'x') = 'x' ; left(s, 1) = 'a' ; left(s, -1) = 'a' ; right(s, 1) = 'b' ; right(s, 0) = '' ;
         lpad(s, 3, 'xy') = 'xya' ; rpad(s, 1) = 'a' ; ltrim(s, 'a') = 'b' ; btrim(s) = 'a' ; repeat(s, 2) = 'aa' ;

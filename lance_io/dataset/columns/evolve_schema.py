@@ -17,6 +17,7 @@ from lance_io.dataset.columns.cast_columns import can_cast, cast_within
 from lance_io.dataset.columns.column_functions import columns_by_function
 from lance_io.dataset.columns.new_columns import (
     add_new_columns,
+    check_no_columns,
     columns_by_sql,
     with_fields,
 )
@@ -200,6 +201,7 @@ def add_columns(
     if isinstance(transforms, pa.Schema):
         return (yield from add_empty_columns(state, transforms))
     if isinstance(transforms, dict) and not transforms:
+        check_no_columns(state)
         unchanged = Merge(tuple(state.manifest.fragments), state.schema, preserves_nullability=True)
         return (yield from change(state, unchanged))
     new = yield from make_columns(state, transforms, read_columns, bounds)

@@ -117,6 +117,9 @@ def fragment_with_columns(
     progress  is told how many rows are written
     Raises as `add_new_columns`.
     """
+    if not len(new.fields):
+        check_no_columns(state)
+        return state.manifest.fragments[place], state.schema
     schema, added = with_fields(state, new.fields)
     files = column_files(state, schema.prune(added))
     told = RowProgress(progress, int(state.physical_rows[place]))
@@ -133,6 +136,12 @@ def fragment_with_columns(
 
     made: tuple[Fragment, Schema] = yield RollBackOnError(write(), files.roll_back)
     return made
+
+
+def check_no_columns(state: DatasetState) -> None:
+    """Raise `OperationError` where rows cannot get no columns at all, as pylance does: in files of version 0.1."""
+    if state.manifest.data_version == V0_1 and state.manifest.fragments:
+        raise OperationError("Invalid argument error: must either specify a row count or at least one column")
 
 
 def with_fields(state: DatasetState, given: pa.Schema) -> tuple[Schema, frozenset[int]]:

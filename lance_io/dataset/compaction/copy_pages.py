@@ -4,7 +4,8 @@
 
 The new file has the pages of the old ones, each as small as it was: scans ask for as many pieces as before, but for
 fewer files. It is for fragments of which one data file holds all columns of the table, of the version that is written,
-without deleted rows and without blobs, whose descriptions name places in their own file.
+without deleted rows and without blobs, whose descriptions name places in their own file. Structs of version 2.0 have
+one page in a file, which says how many there are: it is made anew.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.open_file import open_cached
 from lance_io.file.write.write_plan import file_plan
 from lance_io.format.version import V0_1, V2_0
+from lance_io.levels.path import NodeKind
 from lance_io.proto import encodings21_pb2
 from lance_io.spans import Ranges
 
@@ -52,8 +54,6 @@ def obstacle_to_copying(state: DatasetState, places: Sequence[int], version: Fil
     """Why pages of some fragments cannot be copied into files of a version; None when they can."""
     if version == V0_1:
         return "files of version 0.1 have no pages"
-    if version == V2_0 and any(field.logical_type == "struct" for field in state.schema.walk()):
-        return "files of version 2.0 have one page for all rows of a struct"
     if state.schema.has_blobs:
         return "the table has blobs, which descriptions name by their place in the file"
     field_ids = file_plan(state.schema, version).field_ids
@@ -95,7 +95,10 @@ def _copy(state: DatasetState, ref: FileRef, num_rows: int, bytes_at_once: int, 
     if not isinstance(file, OpenedFile) or file.num_rows != num_rows:
         raise FormatError(f"the file has {file.num_rows} rows, the manifest says {num_rows}", path=ref.key)
     first_row = writer.num_rows
-    for portion in _portions(_pages(file), bytes_at_once):
+    pages = _pages(file)
+    if file.version == V2_0:
+        pages = _count_structs(file, pages, writer)
+    for portion in _portions(pages, bytes_at_once):
         pieces = yield from _read(state, ref, [page for *_, page in portion], tail)
         for column, row, page in portion:
             roles = _roles(page, file.version)
@@ -135,6 +138,25 @@ def _pages(file: OpenedFile) -> list[Placed]:
         starts = info.row_starts.tolist()
         found += [(column, start // slots, page) for start, page in zip(starts, info.pages, strict=False)]
     return found
+
+
+def _count_structs(file: OpenedFile, pages: list[Placed], writer: FileWriter) -> list[Placed]:
+    """The pages of a file of version 2.0 that have values; structs have one page in each file, which the writer makes.
+
+    Raises `FormatError` for a struct with another number of rows than the file.
+    """
+    counts = dict.fromkeys(writer.struct_columns, 0)
+    for column, _, page in pages:
+        if column in counts:
+            counts[column] += page.num_rows
+    for column, count in counts.items():
+        is_below_list = any(node.kind is NodeKind.LIST for node in file.paths[column].nodes)
+        if not is_below_list and count != file.num_rows:
+            raise FormatError(
+                f"{count} rows in its pages; the file has {file.num_rows}", path=file.key, where=f"column {column}"
+            )
+        writer.add_structs(column, count)
+    return [placed for placed in pages if placed[0] not in counts]
 
 
 def _portions(pages: list[Placed], num_bytes: int) -> Iterator[list[Placed]]:

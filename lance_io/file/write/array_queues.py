@@ -140,6 +140,16 @@ class ArrayQueues:
         if column.num_rows * END_BYTES > self._cache_bytes:
             yield from self._flush(column)
 
+    @property
+    def struct_columns(self) -> frozenset[int]:
+        """Which columns are of structs."""
+        return frozenset(column.index for column in self._columns if column.kind is NodeKind.STRUCT)
+
+    def add_structs(self, column: int, num_rows: int) -> None:
+        """Count structs of a column of which no arrays come, as the pages of its members exist already."""
+        assert self._columns[column].kind is NodeKind.STRUCT, "other columns have pages of their own"
+        self._columns[column].num_rows += num_rows
+
     def flush(self) -> Iterator[ClosedPage]:
         """The pages of the rows that are left, and the headers of structs."""
         for top in self._tops:

@@ -255,6 +255,17 @@ class FileWriter:
         for buffers in self._places.page(column, first_row, page):
             yield from self._writes.add(buffers)
 
+    @property
+    def struct_columns(self) -> frozenset[int]:
+        """Which columns are of structs, in a file of version 2.0: each has one page, made at the end of the file."""
+        assert isinstance(self._queues, ArrayQueues), "later versions have no columns of structs"
+        return self._queues.struct_columns
+
+    def add_structs(self, column: int, num_rows: int) -> None:
+        """Count structs whose members' pages are written as they are, in a file of version 2.0."""
+        assert isinstance(self._queues, ArrayQueues), "later versions have no columns of structs"
+        self._queues.add_structs(column, num_rows)
+
     def end_pages(self, num_rows: int) -> None:
         """All columns have so many rows more by pages that were written as they are."""
         self.num_rows += num_rows

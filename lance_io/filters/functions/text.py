@@ -58,8 +58,13 @@ def _nothing(like: Sequence[Value]) -> pa.Scalar:
 
 
 def join_with(separator: Value, *values: Value) -> Value:
-    """One after the other with a separator between them; nulls are left out."""
-    return pc.binary_join_element_wise(*values, separator, null_handling="skip")
+    """One after the other with a separator between them; nulls are left out, and nothing but nulls is an empty text."""
+    first, *others = values
+    if first.null_count if isinstance(first, pa.Array) else not first.is_valid:
+        # Arrow's kernel makes no row at all where every text is null: the array would be too short.
+        none_valid = pc.invert(pc.is_valid(pc.coalesce(*values)))
+        first = pc.if_else(none_valid, _nothing(values), first)
+    return pc.binary_join_element_wise(first, *others, separator, null_handling="skip")
 
 
 def _like_regex(pattern: str) -> str:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset.compaction import rewrite_fragments
+from lance_io.dataset.compaction import copy_pages, rewrite_fragments
+from lance_io.errors import FormatError
 from lance_io.file.reader import LanceFileReader
 from tests.dataset.compaction.test_compacting import LINEAGE, compact_both, layout, read_by, rows_of, write_table
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORCE = {"compaction_mode": "force_binary_copy"}
-COLUMNS_OF_2_0 = ["a", "b", "s", "v", "l", "d", "t"]  # without structs, of which a file has one page
 
 
 def pages_of(path: Path) -> list[list[int]]:
@@ -39,7 +39,7 @@ def test_the_same_as_pylance(tmp_path: Path, *, sizes: list[int], target: int, v
         rows = rows_of(start, size)
         start += size
         lance.write_dataset(
-            rows.select(COLUMNS_OF_2_0) if version == "2.0" else rows,
+            rows,
             str(path),
             mode="append" if number else "create",
             data_storage_version=version,
@@ -58,6 +58,56 @@ def test_the_same_as_pylance(tmp_path: Path, *, sizes: list[int], target: int, v
         )
     assert pages_of(mine)[0] == pages_of(theirs)[0]
     lance_io.dataset(str(mine)).validate()
+
+
+def structs(start: int) -> pa.Table:
+    """Structs in structs, in lists of which all or none have items, and without members."""
+    numbers = range(start, start + 5)
+    return pa.table(
+        {
+            "a": numbers,
+            "st": [{"x": n, "in": {"z": [n], "s": str(n)}} for n in numbers],
+            "ls": [[{"p": n, "q": {"r": str(n)}}] * (n % 4) for n in numbers],
+            "none": pa.array([[]] * 5, pa.list_(pa.struct([("p", pa.struct([("q", pa.int8())]))]))),
+            "empty": pa.array([{}] * 5, pa.struct([])),
+        }
+    )
+
+
+def test_structs_of_version_2_0_are_counted_anew(tmp_path: Path) -> None:
+    """A file has one page for all structs of a column; also of files that pylance has copied, whose counts differ."""
+    path = tmp_path / "t.lance"
+    for number in range(3):
+        library = lance_io if number % 2 else lance
+        library.write_dataset(
+            structs(5 * number), str(path), mode="append" if number else "create", data_storage_version="2.0"
+        )
+    before = read_by(lance, path)
+    mine, theirs = compact_both(tmp_path, FORCE)
+    lance.write_dataset(structs(15), str(theirs), mode="append")
+    again = read_by(lance, theirs)
+    lance_io.dataset(str(theirs)).optimize.compact_files(**FORCE)
+    for library in (lance, lance_io):
+        assert read_by(library, mine).equals(before)
+        assert read_by(library, theirs).equals(again)
+        assert library.dataset(str(theirs)).take([19, 3, 12]).equals(again.take([19, 3, 12]))
+    assert len(layout(theirs)) == 1
+    assert [rows for rows in pages_of(mine) if len(rows) == 1][:4] == [[15], [15], [21], [21]]
+    lance_io.dataset(str(mine)).validate()
+
+
+def test_structs_of_another_number_than_rows_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.lance"
+    for mode in ("create", "append"):
+        lance.write_dataset(structs(0), str(path), mode=mode, data_storage_version="2.0")
+    pages = copy_pages._pages
+
+    def changed(file: Any) -> Any:
+        return [(at, row, page._replace(num_rows=4) if at == 1 else page) for at, row, page in pages(file)]
+
+    monkeypatch.setattr(copy_pages, "_pages", changed)
+    with pytest.raises(FormatError, match="column 1: 4 rows in its pages; the file has 5"):
+        lance_io.dataset(str(path)).optimize.compact_files(**FORCE)
 
 
 def test_our_own_files_with_many_pages(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ CHANGES: dict[str, Change] = {
     "SQL of integers": lambda table: table.add_columns({"new": "i * 2", "more": "f + 1"}),
     "SQL of strings": lambda table: table.add_columns({"new": "upper(s)"}),
     "SQL literals": lambda table: table.add_columns({"new": "5", "t": "'text'"}),
+    "no SQL": lambda table: table.add_columns({}),
     "SQL null": lambda table: table.add_columns({"new": "cast(null as int)"}),
     "a function": lambda table: table.add_columns(doubled, read_columns=["s"]),
     "a function by batches": lambda table: table.add_columns(doubled, read_columns=["s"], batch_size=7),
@@ -160,6 +161,7 @@ CHANGES: dict[str, Change] = {
 
 NULLS = "Column 'new' has null values of type: "
 REFUSED = {
+    "no SQL": "Invalid argument error: must either specify a row count or at least one column",
     "rows with null integers": NULLS,
     "too few rows": "Stream ended before producing values for all rows in dataset",
     "members of a struct": "Column st is a struct col, add sub column is not supported in Lance file version 0.1",
@@ -200,7 +202,7 @@ def outcome(change: Change, library: Any, place: str) -> tuple[Any, list[str]]:
         try:
             done = change(library.dataset(place))
         except OSError as error:
-            done = str(error).removeprefix("Invalid user input: ")
+            done = str(error).removeprefix("Invalid user input: ").removeprefix("LanceError(Arrow): ")
     return done if isinstance(done, dict | str) else None, [str(one.message) for one in told]
 
 

@@ -289,6 +289,7 @@ def test_columns_of_a_fragment_are_merged(tmp_path: Path) -> None:
     for library, uri in ((lance, theirs), (lance_io, ours)):
         for change in (
             lambda one: one.merge_columns({"c": "a + 1"}),
+            lambda one: one.merge_columns({}),
             lambda one: one.merge_columns(lambda batch: pa.record_batch({"d": batch["a"]}), columns=["a"]),
             lambda one: one.merge(pa.table({"Camel": [1, 6], "e": ["x", "y"]}), "Camel"),
         ):
