@@ -4,6 +4,8 @@
     python scripts/campaign.py orders mutants          some; the other sections of the page stay as they are
     python scripts/campaign.py --seed 20261124 orders  what another run has drawn (or SEED=20261124)
     python scripts/campaign.py --share 0.1 orders      a tenth of the size, and the page says so
+    python scripts/campaign.py memory --memory-mib 1024 4096 16384 --memory-results FILE
+                                                       tables of these sizes, but for what the file says already
 
 Everything that is drawn comes from the seed, which is the date unless one is given. The exit status is 1 when anything
 was found. After Ctrl-C the sections of the campaigns that had ended are there.
@@ -25,7 +27,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -40,6 +42,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "campaigns.md"
 MUTANTS: Final = 300
 KILLED_MIN: Final = 0.8
+MEMORY_MIB: Final = 256
 INTERRUPTED: Final = 130
 
 
@@ -238,6 +241,14 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
+        "memory",
+        "Changes of tables of rows of 100 B, of vectors of 4 KiB and of blobs of 1 MiB: an update of 1 % of the rows, "
+        "a merge of 10 % from a reader, a compaction. The most memory that a fresh process has, less what it has after "
+        "import and opening, is at most `memory_limit` and 256 MiB, whatever the size of the table. pylance, which "
+        "knows no such limit, is beside it up to 4 GiB, stopped at 12 GiB of memory; tables larger than that are of "
+        "vectors alone.",
+    ),
+    Campaign(
         "mutants",
         "Machine-made changes of the package, drawn from all rooms: an operator, a constant, an argument, a "
         "condition. Some test must notice. What no test can notice is named, with the reason, in "
@@ -378,6 +389,44 @@ def mutants_report(outcomes: Sequence[Outcome], command: str) -> Report:
     return report
 
 
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def run_memory(sizes_mib: Sequence[int], results: Path | None) -> Report:
+    """Measure what changes of tables of these sizes take, but for what the results have already."""
+    from scripts import measure_memory  # its libraries are needed for nothing else
+
+    with tempfile.TemporaryDirectory(prefix="lance-io-campaign-") as folder:
+        path = results or Path(folder) / "results.jsonl"
+        before = len(measure_memory.read_results(path))
+        for size_mib in sizes_mib:
+            kinds = measure_memory.KINDS if size_mib <= measure_memory.PEER_SIZE_MIB else ["vectors"]
+            measure_memory.measure(path, [size_mib], kinds)
+        lines = measure_memory.read_results(path)
+    sizes = " ".join(map(str, sizes_mib))
+    report = memory_report([line for line in lines if line["size"] in sizes_mib], sizes)
+    if before:
+        report.details = f"{before} lines are those of an earlier run, whose time is not counted.\n\n{report.details}"
+    return report
+
+
+def memory_report(lines: Sequence[dict[str, Any]], sizes: str) -> Report:
+    """All lines as a table; those of ours that took more than they may."""
+    from scripts import measure_memory
+
+    report = Report(cases=[f"{len(lines)} changes"])
+    report.commands = [f"python scripts/campaign.py memory --memory-mib {sizes}"]
+    for line in filter(measure_memory.is_above, lines):
+        took = line.get("failed") or f"{line['grown']} MiB"
+        report.findings.append(
+            f"{line['change']} of {line['size']} MiB of {line['kind']} under {line['limit']} MiB: {took}; again by\n\n"
+            f"      python scripts/change_memory.py {line['change']} {line['kind']} --size-mib {line['size']} "
+            f"--limit-mib {line['limit']}"
+        )
+    report.details = measure_memory.table_of(lines)
+    return report
+
+
 # -- the page --------------------------------------------------------------------------------------------------------
 
 INTRODUCTION = """# Campaigns
@@ -470,6 +519,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--minutes", type=float, help="after which no other mutant is begun with; the first ones are of all rooms"
     )
+    parser.add_argument(
+        "--memory-mib",
+        type=int,
+        nargs="+",
+        default=[MEMORY_MIB],
+        help=f"sizes of the tables of `memory` ({MEMORY_MIB})",
+    )
+    parser.add_argument("--memory-results", type=Path, help="a file of lines that `memory` continues")
     parser.add_argument("--page", type=Path, default=PAGE, help="the file to write")
     found = parser.parse_args(arguments)
     if unknown := sorted({*found.names} - {*NAMES}):
@@ -497,6 +554,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             if campaign.parts:
                 report = run_tests(campaign, told.seed, told.share)
+            elif campaign.name == "memory":
+                report = run_memory(told.memory_mib, told.memory_results)
             else:
                 report = run_mutants(told.seed, told.mutants, told.workers, believe=told.believe, minutes=told.minutes)
         except KeyboardInterrupt:

@@ -3,7 +3,8 @@
     python scripts/change_memory.py update rows --size-mib 1024 --limit-mib 128
     python scripts/change_memory.py merge vectors --size-mib 4096 --limit-mib 512 --library lance
 
-    change  update (1 % of the rows), merge (10 %, of a reader), patch (the same, of two columns, as columns)
+    change  update (1 % of the rows), merge (10 %, of a reader, in no order), patch (the same, of two columns, as
+            columns), compact (16 fragments or more, each of less than 500,000 rows)
     kind    rows (100 B), vectors (4 KB), blobs (1 MB), sparse (vectors of which the table has none, but the source of a
             merge)
 
@@ -31,7 +32,28 @@ if TYPE_CHECKING:
 MIB: Final = 1 << 20
 ROW_BYTES: Final = {"rows": 100, "vectors": 4096, "blobs": MIB, "sparse": 4096}
 BATCH_BYTES: Final = 4 * MIB
-CHANGES: Final = ("update", "merge", "patch")
+CHANGES: Final = ("update", "merge", "patch", "compact")
+FRAGMENTS_MIN: Final = 16
+FRAGMENT_ROWS_MAX: Final = 400_000
+SCATTER: Final = 1_000_003  # a prime that divides no number of rows here
+DURABILITY: Final = {"durability": "none"}
+
+
+class SourceNumbers:
+    """The rows that a merge brings, made as they are asked for: each tenth row of a table, scattered, and new ones."""
+
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
+
+    def __len__(self) -> int:
+        return self.num_rows // 10 + self.num_rows // 100
+
+    def __getitem__(self, part: slice) -> Any:
+        import numpy as np
+
+        places = np.arange(*part.indices(len(self)))
+        old = self.num_rows // 10
+        return np.where(places < old, places * SCATTER % self.num_rows, places - old + self.num_rows)
 
 
 def batches(kind: str, numbers: Any, *, is_source: bool = True) -> Iterator[pa.RecordBatch]:
@@ -91,33 +113,37 @@ def make_table(kind: str, num_rows: int, path: str) -> None:
 
     version = "2.1" if kind == "blobs" else None
     rows = reader(kind, np.arange(num_rows), is_source=False)
-    lance_io.write_dataset(rows, path, data_storage_version=version, storage_options={"durability": "none"})
+    lance_io.write_dataset(
+        rows,
+        path,
+        data_storage_version=version,
+        storage_options=DURABILITY,
+        max_rows_per_file=min(FRAGMENT_ROWS_MAX, -(-num_rows // FRAGMENTS_MIN)),
+    )
 
 
-def peak_mib() -> float:
-    """The most memory that this process has had."""
+def resident_mib(name: str) -> float:
+    """The memory that this process has (`VmRSS`), or the most that it has had (`VmHWM`)."""
     with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+        return next(int(line.split()[1]) for line in status if line.startswith(name)) / 1024
 
 
 def change(what: str, kind: str, path: str, num_rows: int, limit_mib: int, library: str) -> dict[str, Any]:
     """Make the change in this process, which has done nothing before."""
-    import numpy as np
-
     module = __import__(library)
-    options = {"storage_options": {"durability": "none"}} if library == "lance_io" else {}
+    options = {"storage_options": DURABILITY} if library == "lance_io" else {}
     bounds: dict[str, Any] = {"memory_limit": limit_mib * MIB} if library == "lance_io" else {}
     dataset = module.dataset(path, **options)
-    dataset.count_rows("id < 0")
-    before, started = peak_mib(), time.perf_counter()
+    before, started = resident_mib("VmRSS"), time.perf_counter()
     if what == "update":
         done = dataset.update({"n": "n + 1"}, where="id % 100 = 7", **bounds)
         assert done["num_rows_updated"] == len(range(7, num_rows, 100))
+    elif what == "compact":
+        compacted = dataset.optimize.compact_files(**bounds)
+        assert compacted.fragments_removed > compacted.fragments_added > 0, compacted
     else:
-        numbers = np.sort(np.random.default_rng(1).permutation(num_rows)[: num_rows // 10])
-        numbers = np.concatenate([numbers, np.arange(num_rows, num_rows + num_rows // 100)])
         clauses = dataset.merge_insert("id").when_matched_update_all()
-        source = reader(kind, numbers)
+        source = reader(kind, SourceNumbers(num_rows))
         if what == "patch":
             clauses = clauses.write_mode("rewrite_columns")
             source = _narrowed(source)
@@ -125,7 +151,8 @@ def change(what: str, kind: str, path: str, num_rows: int, limit_mib: int, libra
             clauses = clauses.when_not_matched_insert_all()
         done = clauses.execute(source, **bounds)
         assert done["num_updated_rows"] == num_rows // 10
-    return {"before": round(before), "grown": round(peak_mib() - before), "seconds": time.perf_counter() - started}
+    seconds = time.perf_counter() - started
+    return {"before": round(before), "grown": round(resident_mib("VmHWM") - before), "seconds": round(seconds, 1)}
 
 
 def _narrowed(source: pa.RecordBatchReader) -> pa.RecordBatchReader:

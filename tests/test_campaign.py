@@ -105,6 +105,16 @@ def test_a_share_of_the_size_is_told() -> None:
     assert campaign.cases_text(part, 0.2, 1) == "2,000 orders (`SIZE=2000`; at full size 10,000)"
 
 
+def test_what_took_too_much_memory_is_a_finding() -> None:
+    line = {"change": "merge", "kind": "rows", "size": 1024, "library": "lance_io", "limit": 128, "seconds": 1.0}
+    of_peer = {**line, "library": "lance", "limit": 12 << 10}
+    lines = [{**line, "grown": 384}, {**line, "limit": 512, "grown": 769}, {**of_peer, "failed": "more than 12 GiB"}]
+    report = campaign.memory_report(lines, "1024")
+    assert len(report.findings) == 1 and "under 512 MiB: 769 MiB" in report.findings[0]
+    assert "| rows, 1 GiB | merge | 384 MiB, 1 s | 769 MiB, 1 s | failed (more than 12 GiB) |" in report.details
+    assert campaign.memory_report([{**line, "failed": "MemoryError"}], "1024").findings
+
+
 def test_what_the_campaigns_name_is_there() -> None:
     sources = "".join(path.read_text() for path in (CHECKOUT / "tests").rglob("*.py"))
     for each in CAMPAIGNS:
