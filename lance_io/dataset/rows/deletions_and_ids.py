@@ -66,7 +66,12 @@ def load_cached(cache: SearchCache, key: Key, load: Callable[[], Plan[tuple[T, i
 
 def load_live(state: DatasetState, places: Sequence[int]) -> Plan[dict[int, LiveRows]]:
     """Which rows are left, of the fragments at `places`; the deletion files are read side by side."""
-    live = {place: LiveRows(int(state.physical_rows[place])) for place in places if not state.has_deletions[place]}
+    whole: dict[int, LiveRows] = {}  # by number of rows: many fragments have as many
+    live = {}
+    for place in places:
+        if not state.has_deletions[place]:
+            num_rows = int(state.physical_rows[place])
+            live[place] = whole.get(num_rows) or whole.setdefault(num_rows, LiveRows(num_rows))
     with_files = [place for place in places if state.has_deletions[place]]
     if with_files:
         vectors: list[IntArray] = yield Together([_load_deleted(state, place) for place in with_files])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from lance_io.io.budget import process_pool
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import ObjectReads
 
 DEAD: Final = -2  # field id of a dead column
+_SHARED_COLUMNS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,14 @@ class FileRef:
     columns: dict[int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        pairs = zip(self.field_ids, self.column_indices, strict=False)
-        object.__setattr__(
-            self, "columns", {fid: column for fid, column in pairs if fid not in (-1, DEAD) and column >= 0}
-        )
+        object.__setattr__(self, "columns", _columns_of(self.field_ids, self.column_indices))
+
+
+@lru_cache(maxsize=_SHARED_COLUMNS_MAX)
+def _columns_of(field_ids: tuple[int, ...], column_indices: tuple[int, ...]) -> dict[int, int]:
+    """The column of each field that can be read; files with the same columns share it, and nobody changes it."""
+    pairs = zip(field_ids, column_indices, strict=False)
+    return {fid: column for fid, column in pairs if fid not in (-1, DEAD) and column >= 0}
 
 
 @dataclass(frozen=True, slots=True)

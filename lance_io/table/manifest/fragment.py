@@ -243,6 +243,7 @@ _SPILLED: Final = {
     _SPILLED_CREATED: (_CREATED, CREATED_AT_FIELD),
     _SPILLED_UPDATED: (_UPDATED, UPDATED_AT_FIELD),
 }
+_NOTHING_SPILLED: Final = frozenset[int]()  # an object for each fragment is one more for the garbage collector
 _HARMLESS: Final = frozenset({_ID, _FILES, _DELETION, _ROWS, _ROW_IDS, _UPDATED, _CREATED, *_SPILLED, 15, 16})
 
 
@@ -273,6 +274,8 @@ def decode_fragment(message: table_pb2.DataFragment) -> Fragment:
 
 def _decode_spilled(values: Mapping[int, Any], files: Sequence[DataFile]) -> frozenset[int]:
     marked = [_SPILLED[number] for number in _SPILLED.keys() & values.keys()]
+    if not marked:
+        return _NOTHING_SPILLED
     for inline, field_id in marked:
         if inline in values:
             raise FormatError(f"column {field_id} ({LINEAGE_NAMES[field_id]}) is stored both in the manifest and not")
