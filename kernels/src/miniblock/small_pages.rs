@@ -43,6 +43,9 @@ const DICTIONARY_VALUES_MIN: usize = 100;
 const DICTIONARY_ITEMS_MAX: usize = 100_000;
 const DICTIONARY_DIVISOR: usize = 2;
 const DICTIONARY_SIZE_RATIO: f64 = 0.8;
+/// Values looked at first, and how few different ones speak for a dictionary.
+const PROBE_VALUES: usize = 32;
+const PROBE_DISTINCT_MAX: usize = 8;
 const INDEX_BYTES: usize = 4;
 const RUN_LENGTH_BYTES: usize = 1;
 
@@ -474,7 +477,24 @@ fn words_want_dictionary(values: &[u64]) -> bool {
     }
     let saved_max = direct_bytes as i64 - index_run_bytes.min(num_values / 8) as i64;
     let bytes_max = dictionary_bytes_max(plain_bytes, num_values).min(saved_max);
-    items_max > 0 && bytes_max > 0 && dictionary::has_words(values, items_max, bytes_max as usize)
+    items_max > 0
+        && bytes_max > 0
+        && (repeats(values.iter()) || dictionary::has_words(values, items_max, bytes_max as usize))
+}
+
+/// Whether the first values are so few that the page is likely to get a dictionary. Then it is the caller's, who looks
+/// for one again: looking here would be for nothing.
+fn repeats<V: PartialEq>(values: impl Iterator<Item = V>) -> bool {
+    let mut seen = Vec::with_capacity(PROBE_DISTINCT_MAX);
+    for value in values.take(PROBE_VALUES) {
+        if !seen.contains(&value) {
+            if seen.len() == PROBE_DISTINCT_MAX {
+                return false;
+            }
+            seen.push(value);
+        }
+    }
+    true
 }
 
 fn dictionary_bytes_max(num_bytes: usize, num_values: usize) -> i64 {
@@ -493,7 +513,10 @@ fn string_codec<T: Offset>(plain: &Plain<'_>, num_values: usize, is_text: bool) 
     if num_values >= DICTIONARY_VALUES_MIN {
         let items_max = (num_values / DICTIONARY_DIVISOR).min(DICTIONARY_ITEMS_MAX);
         let bytes_max = dictionary_bytes_max(num_bytes, num_values);
-        if bytes_max > 0 && dictionary::has_variable(&offsets, &plain.second, items_max, bytes_max as usize) {
+        let texts = offsets.windows(2).map(|pair| &plain.second[pair[0].to_usize()..pair[1].to_usize()]);
+        if bytes_max > 0
+            && (repeats(texts) || dictionary::has_variable(&offsets, &plain.second, items_max, bytes_max as usize))
+        {
             return None;
         }
     }
