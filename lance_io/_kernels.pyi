@@ -567,6 +567,37 @@ def encode_miniblock(
     without. None is returned when a chunk is larger than its word can tell.
     """
 
+@final
+class SmallPages:
+    """Pages of neighbouring columns with their places among each other, which `encode_small_pages` makes.
+
+    data   the chunks of all pages, each filled up to a multiple of 64 bytes
+    index  their chunk words, in the same way
+    """
+
+    data: OwnedBuffer
+    index: OwnedBuffer
+
+    def __len__(self) -> int: ...
+    def entries(self, page_type: str, data_at: int, index_at: int, /) -> list[bytes]:
+        """What `encode_page_entry` makes of each page, when its first row is 0.
+
+        page_type         name of the message of layouts
+        data_at, index_at file offsets of `data` and `index`
+        """
+
+def encode_small_pages(
+    columns: list[tuple[int, int, int, bool, list[Buffer | None]]], wide: bool, /
+) -> list[tuple[int, SmallPages]]:
+    """Pages of columns without nesting or options: `(number of the first column, pages)` per run of neighbours.
+
+    columns  `(kind, offset, length, has_nulls, Arrow buffers)`; kinds are 0 booleans, 1, 2, 4 and 8 words of so many
+             bytes, 16 strings, 17 those with 64-bit offsets, 18 and 19 binaries
+    wide     chunk words and value sizes are u32, and there are constant pages (file version 2.2)
+
+    Columns that no run has are for the caller: those that want another page, and those with too short buffers.
+    """
+
 def repetition_index(repetition: Buffer, level_bounds: Buffer, max_rep: int, /) -> OwnedBuffer:
     """Two u64 per chunk: rows that end in it, levels of the row that it leaves unfinished."""
 

@@ -30,6 +30,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DamagedError", m.py().get_type::<error::DamagedError>())?;
     m.add_class::<buffer::OwnedBuffer>()?;
     m.add_class::<miniblock::indexed_page::IndexedPage>()?;
+    m.add_class::<miniblock::small_pages::SmallPages>()?;
     m.add_class::<take::plain_page::PlainPage>()?;
     m.add_class::<take::array_page::ArrayPage>()?;
     m.add_class::<v2_0::whole::WholeArray>()?;
@@ -90,6 +91,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(miniblock::encode::plan_miniblock, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::encode::encode_miniblock, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::encode::repetition_index, m)?)?;
+    m.add_function(wrap_pyfunction!(miniblock::small_pages::encode_small_pages, m)?)?;
     m.add_function(wrap_pyfunction!(container::columns::column_pages, m)?)?;
     m.add_function(wrap_pyfunction!(container::fragments::survey_fragments, m)?)?;
     m.add_function(wrap_pyfunction!(container::metadata::file_columns, m)?)?;

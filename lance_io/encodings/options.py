@@ -55,7 +55,8 @@ class ColumnOptions:
     layout: Literal["miniblock", "fullzip"] | None = None
 
 
-_DEFAULTS: Final = ColumnOptions()
+DEFAULT_OPTIONS: Final = ColumnOptions()
+"""Of a column whose field asks for nothing."""
 
 
 def column_options(top: Field, leaf: Field) -> ColumnOptions:
@@ -66,7 +67,7 @@ def column_options(top: Field, leaf: Field) -> ColumnOptions:
     Raises SchemaError for unknown names, and for a ratio outside of (0, 1].
     """
     if not (leaf.metadata or top.metadata):
-        return _DEFAULTS
+        return DEFAULT_OPTIONS
     of = _Reader(leaf)
     dictionary_compression = of.text("dict-values-compression")
     if dictionary_compression == "fsst":

@@ -349,7 +349,10 @@ def test_an_exception_in_the_block_leaves_nothing(rows: int, tmp_path: Path) -> 
         writer.write_batch(pa.record_batch([np.arange(rows)], schema=schema))
 
 
-def test_a_failing_encoder_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("encoder", "num_rows"), [("encode_small_pages", 100), ("encode_pages", 100_000)])
+def test_a_failing_encoder_leaves_nothing(
+    encoder: str, num_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
 
     def failing(*args: object) -> None:
@@ -357,8 +360,8 @@ def test_a_failing_encoder_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         raise Boom("encoding failed")
 
     writer = LanceFileWriter(tmp_path / "one.lance", SCHEMA)
-    writer.write_batch(batch(0, 100))
-    monkeypatch.setattr("lance_io.file.write.leaf_queues.encode_pages", failing)
+    writer.write_batch(batch(0, num_rows))
+    monkeypatch.setattr(f"lance_io.file.write.leaf_queues.{encoder}", failing)
     with pytest.raises(Boom):
         writer.close()
     assert calls and leftovers(tmp_path) == []

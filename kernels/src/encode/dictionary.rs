@@ -85,6 +85,17 @@ pub fn distinct_fixed(
     Ok(found.map(|(indices, _, bytes)| (indices.into(), bytes.into())))
 }
 
+/// Whether values of variable width have a dictionary within these bounds, as `distinct_variable` finds it.
+pub fn has_variable<T: Offset>(offsets: &[T], data: &[u8], items: usize, bytes: usize) -> bool {
+    let num_values = offsets.len().saturating_sub(1);
+    distinct(&Strings { offsets, data }, num_values, Budget { items, bytes }).is_some()
+}
+
+/// The same for words of 64 bits.
+pub fn has_words(values: &[u64], items: usize, bytes: usize) -> bool {
+    distinct(&Words(values), values.len(), Budget { items, bytes }).is_some()
+}
+
 /// Values that can be told apart.
 trait Keys {
     type Key<'a>: PartialEq

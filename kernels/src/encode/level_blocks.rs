@@ -183,21 +183,32 @@ pub fn encode_levels(
     let (levels, bounds) = (Input::new(levels)?, Input::new(bounds)?);
     let (levels, bounds) = (levels.u16s()?, bounds.i64s()?);
     let blocks = cut(&levels, &bounds)?;
-    let (codec, data, offsets) = gil::release(py, levels.len(), || {
-        let codec = Sizes::measure(&blocks, with_rle).best();
-        let mut data = Vec::new();
-        let mut offsets = vec![0];
-        for block in &blocks {
-            codec.encode(block, &mut data);
-            offsets.push(data.len() as i64);
-        }
-        (codec, data, offsets)
-    });
+    let made = gil::release(py, levels.len(), || encode_blocks(&blocks, with_rle));
+    Ok((made.op, made.width, made.data.into(), made.offsets.into()))
+}
+
+/// The levels of a page in blocks; `op` and `width` say how, as codec programs do.
+pub struct Blocks {
+    pub op: u8,
+    pub width: usize,
+    pub data: Vec<u8>,
+    pub offsets: Vec<i64>,
+}
+
+/// Compress blocks with the codec that is best for all of them together.
+pub fn encode_blocks(blocks: &[&[u16]], with_rle: bool) -> Blocks {
+    let codec = Sizes::measure(blocks, with_rle).best();
+    let mut data = Vec::new();
+    let mut offsets = vec![0];
+    for block in blocks {
+        codec.encode(block, &mut data);
+        offsets.push(data.len() as i64);
+    }
     let width = match codec {
         Codec::OutOfLine { width } => width,
         _ => WORD_BITS,
     };
-    Ok((codec.op(), width, data.into(), offsets.into()))
+    Blocks { op: codec.op(), width, data, offsets }
 }
 
 /// The blocks between bounds, which ascend from 0 to the number of levels.

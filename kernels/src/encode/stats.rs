@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 const RUN_CHUNK_VALUES: usize = 4096;
 
 /// `(runs, groups' bytes, distinct)`
-type Numbers = (usize, usize, bool);
+pub type Numbers = (usize, usize, bool);
 
 /// `measure_words` of the contract.
 #[pyfunction]
@@ -30,16 +30,19 @@ pub fn measure_words(py: Python<'_>, data: &Bound<'_, PyAny>, bits: usize, num_v
 
 fn measure<T: PackWord>(py: Python<'_>, input: &Input, num_values: usize) -> PyResult<Numbers> {
     let values = words::<T>(input.bytes(), num_values)?;
-    Ok(gil::release(py, num_values, || {
-        let packed = values.chunks(GROUP).map(|group| bit_width(group) * GROUP / 8 + T::BITS / 8).sum();
-        let changes = count_changes(&values);
-        // Long runs are cut into several; counting those is worth a second pass only when there are few.
-        let runs = match changes * 2 < num_values {
-            true => values.chunks(RUN_CHUNK_VALUES).map(count_runs).sum(),
-            false => changes + 1,
-        };
-        (runs, packed, changes == 0)
-    }))
+    Ok(gil::release(py, num_values, || numbers(&values)))
+}
+
+/// What `measure_words` tells of values.
+pub fn numbers<T: PackWord>(values: &[T]) -> Numbers {
+    let packed = values.chunks(GROUP).map(|group| bit_width(group) * GROUP / 8 + T::BITS / 8).sum();
+    let changes = count_changes(values);
+    // Long runs are cut into several; counting those is worth a second pass only when there are few.
+    let runs = match changes * 2 < values.len() {
+        true => values.chunks(RUN_CHUNK_VALUES).map(count_runs).sum(),
+        false => changes + 1,
+    };
+    (runs, packed, changes == 0)
 }
 
 /// Positions at which a value differs from the one before.

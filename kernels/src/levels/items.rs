@@ -143,7 +143,7 @@ fn bytes(parts: &Parts, items: &Items, size: usize) -> Taken<Bytes> {
 
 /// Put the value before it, for the first ones the value behind, under each null: runs go on, and nothing is new to a
 /// dictionary. Zeros where all are null.
-fn repeat_under_nulls(values: &mut [u8], slot_bytes: usize, nulls: &[usize]) {
+pub fn repeat_under_nulls(values: &mut [u8], slot_bytes: usize, nulls: &[usize]) {
     if slot_bytes == 0 {
         return;
     }

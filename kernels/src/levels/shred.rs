@@ -30,7 +30,7 @@ impl Bitmap<'_> {
         self.bytes[bit / 8] >> (bit % 8) & 1 != 0
     }
 
-    fn check(&self, slots: usize) -> Taken<()> {
+    pub fn check(&self, slots: usize) -> Taken<()> {
         match self.offset.checked_add(slots) {
             Some(bits) if bits.div_ceil(8) <= self.bytes.len() => Ok(()),
             _ => refused!("a bitmap of {} bytes for {slots} slots from bit {} on", self.bytes.len(), self.offset),
@@ -51,7 +51,7 @@ impl Bitmap<'_> {
     }
 
     /// Call `visit` for each slot of a range whose bit is 0, with its distance from the start.
-    fn zeros(&self, start: usize, count: usize, mut visit: impl FnMut(usize)) {
+    pub fn zeros(&self, start: usize, count: usize, mut visit: impl FnMut(usize)) {
         for base in (0..count).step_by(64) {
             let mut zeros = !self.word(start + base, count - base);
             while zeros != 0 {

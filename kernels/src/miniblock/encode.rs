@@ -10,6 +10,7 @@ use crate::encode::values::{values, Job};
 use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
+use std::borrow::Cow;
 
 const CHUNK_UNIT_BYTES: usize = 8;
 /// Sizes that fit the chunk words and chunk headers of file version 2.1, and of 2.2.
@@ -164,19 +165,46 @@ pub fn encode_miniblock<'py>(
     let mut values = values(&codec, &Job { sources: &sources, num_values, target_bytes, level })?;
     let num_bytes: usize = inputs.iter().map(|(input, _)| input.bytes().len()).sum();
     let made = gil::release(py, num_bytes / 64 + num_values, || {
-        let mut writer = Writer { wide, out: Vec::with_capacity(num_bytes + num_bytes / 64), words: Vec::new() };
-        for chunk in 0..item_bounds.len() - 1 {
-            let (start, end) = (item_bounds[chunk] as usize, item_bounds[chunk + 1] as usize);
-            let num_levels = (level_bounds[chunk + 1] - level_bounds[chunk]) as usize;
-            let blocks = blocks.iter().map(|(data, at)| &data[at[chunk] as usize..at[chunk + 1] as usize]);
-            let is_last = chunk + 2 == item_bounds.len();
-            writer.chunk(&mut *values, start..end, is_last, num_levels, blocks)?;
-        }
+        let bounds = Bounds { items: &item_bounds, levels: &level_bounds };
+        let (words, out) = put_chunks(wide, &mut *values, bounds, &blocks, num_bytes + num_bytes / 64)?;
         let (plain, coded) = values.sizes();
-        Some((writer.words, writer.out, plain, coded))
+        Some((words, out, plain, coded))
     });
     let num_buffers = values.num_buffers();
     Ok(made.map(|(words, out, plain, coded)| (words.into(), out.into(), num_buffers, plain, coded)))
+}
+
+/// Borders of the chunks of a page; as many of items as of levels, at least one.
+pub struct Bounds<'a> {
+    pub items: &'a [i64],
+    pub levels: &'a [i64],
+}
+
+/// Borders of the chunks of a page without lists: a level goes with every value. `None` as `plan` has it.
+pub fn plan_flat(values: &dyn Values, num_values: usize, levels_max: usize) -> Option<Vec<i64>> {
+    let levels = LevelCounts { definition: None, max_visible: 0, num_values, num_levels: num_values };
+    plan(values, &levels, levels_max).map(|(items, _)| items)
+}
+
+/// Words and chunks; `None` when one is too large for its file version.
+///
+/// levels  blocks of levels, and where each of them begins: as many as chunks, and the end
+pub fn put_chunks(
+    wide: bool,
+    values: &mut dyn Values,
+    bounds: Bounds<'_>,
+    levels: &[(&[u8], Cow<'_, [i64]>)],
+    num_bytes: usize,
+) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut writer = Writer { wide, out: Vec::with_capacity(num_bytes), words: Vec::new() };
+    for chunk in 0..bounds.items.len() - 1 {
+        let (start, end) = (bounds.items[chunk] as usize, bounds.items[chunk + 1] as usize);
+        let num_levels = (bounds.levels[chunk + 1] - bounds.levels[chunk]) as usize;
+        let blocks = levels.iter().map(|(data, at)| &data[at[chunk] as usize..at[chunk + 1] as usize]);
+        let is_last = chunk + 2 == bounds.items.len();
+        writer.chunk(values, start..end, is_last, num_levels, blocks)?;
+    }
+    Some((writer.words, writer.out))
 }
 
 /// Bounds ascend from 0; returns the last.

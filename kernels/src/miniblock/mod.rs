@@ -1,7 +1,8 @@
 //! Mini-block pages (spec: encodings, 3), read and written.
 //!
 //! `indexed_page` is a page with what is known of its chunks, `chunks` plans which of them to read, `decode` reads the
-//! rows wanted of them: levels (`select`), then `values`. `whole` reads many pages from end to end.
+//! rows wanted of them: levels (`select`), then `values`. `whole` reads many pages from end to end, `small_pages` writes
+//! many.
 
 pub mod chunks;
 pub mod decode;
@@ -9,6 +10,7 @@ pub mod encode;
 pub mod indexed_page;
 pub mod page;
 pub mod select;
+pub mod small_pages;
 pub mod tables;
 pub mod values;
 pub mod whole;

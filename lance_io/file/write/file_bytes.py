@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lance_io.encodings.written import EncodedPage
     from lance_io.file.write.accumulate import ClosedPage
     from lance_io.file.write.blob_pages import PayloadReader
+    from lance_io.file.write.leaf_queues import EncodedGroup
     from lance_io.file.write.uploads import Sink
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -219,6 +220,36 @@ class FileWriter:
         if sums is not None:
             self._went[page.column] += sums
         self._encoding_bytes -= page.num_bytes
+        yield from self._write_encoded(page, encoded)
+
+    def _write_rest(self) -> Plan[None]:
+        """Write the pages of the rows that are left; in a file without pages small ones are encoded many at a time."""
+        queues = self._queues
+        if self._came is not None or not isinstance(queues, LeafQueues) or self._places.has_pages:
+            yield from self._write_pages(queues.flush())
+            return
+        under_way: deque[tuple[list[ClosedPage], Any]] = deque()
+        for group in queues.flush_groups():
+            if under_way and len(under_way) >= self._pages_ahead:
+                yield from self._write_group(*under_way.popleft())
+            num_bytes = sum([page.num_bytes for page in group])
+            ticket = yield Begin(partial(queues.encode_group, group), num_bytes)
+            under_way.append((group, ticket))
+            self._encoding_bytes += num_bytes
+        while under_way:
+            yield from self._write_group(*under_way.popleft())
+
+    def _write_group(self, group: list[ClosedPage], ticket: Any) -> Plan[None]:
+        encoded: EncodedGroup = yield Result(ticket)
+        self._encoding_bytes -= sum([page.num_bytes for page in group])
+        for at, made in encoded:
+            page = group[at]
+            if not isinstance(made, list):
+                yield from self._writes.add(self._places.small_pages(page.column, made))
+                continue
+            yield from self._write_encoded(page, made)
+
+    def _write_encoded(self, page: ClosedPage, encoded: list[EncodedPage]) -> Plan[None]:
         first_row = page.first_row
         for one in encoded:
             for buffers in self._places.page(page.column, first_row, one):
@@ -286,7 +317,7 @@ class FileWriter:
     def finish(self) -> Plan[WrittenFile]:
         """Write what is held, and the file's metadata. The file is whole then."""
         yield from self._add_gathered()
-        yield from self._write_pages(self._queues.flush())
+        yield from self._write_rest()
         self._check_rows()
         sidecars = yield from self._blobs.finish()
         schema = self.schema

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.encodings.written import Role, num_bytes_of
+from lance_io.format.columns import PAGE_TYPES
 from lance_io.format.tail import encode_column, encode_file_descriptor, encode_page_entry, encode_tail, padding
 from lance_io.format.version import V2_0
 from lance_io.limits import KIB, MIB
@@ -26,6 +27,7 @@ from lance_io.limits import KIB, MIB
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from lance_io._kernels import SmallPages
     from lance_io.encodings.written import EncodedPage
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -56,6 +58,20 @@ class _Page:
     held: tuple[bytes | None, ...]
 
 
+@dataclass(slots=True, eq=False)
+class _SmallPages:
+    """The first pages of neighbouring columns, their index held.
+
+    column   the first one
+    data_at  file offset of their data
+    """
+
+    column: int
+    pages: SmallPages
+    data_at: int
+    number: int = 0
+
+
 class FilePlaces:
     """Gives every buffer its place in the file, and makes the metadata that says so.
 
@@ -64,6 +80,7 @@ class FilePlaces:
     blob_columns  columns that are marked as blobs
     size_bytes  bytes given out so far
     held_bytes  initialisation data that waits for its place
+    has_pages   whether any page has been given its place
     """
 
     def __init__(self, version: FileVersion, num_columns: int, blob_columns: Collection[int] = ()) -> None:
@@ -72,7 +89,8 @@ class FilePlaces:
         self._version = version
         self._blob_columns = blob_columns
         self._entries: list[list[bytes]] = [[] for _ in range(num_columns)]
-        self._held: list[_Page] = []
+        self._held: list[_Page | _SmallPages] = []
+        self.has_pages = False
         self._globals: list[tuple[int, int]] = []
 
     def append(self, parts: Sequence[Any]) -> tuple[int, list[Any]]:
@@ -101,6 +119,7 @@ class FilePlaces:
 
         first_row  top-level row number of the page's first row
         """
+        self.has_pages = True
         sizes = tuple([buffer.num_bytes for buffer in page.buffers])
         number = len(self._entries[column])
         offsets: list[int] = []
@@ -127,6 +146,19 @@ class FilePlaces:
         if self.held_bytes >= INDEX_BYTES_HELD_MAX:
             yield self._place_held()
 
+    def small_pages(self, column: int, pages: SmallPages) -> list[Any]:
+        """Places for the first pages of neighbouring columns.
+
+        column  the first one
+        """
+        self.has_pages = True
+        num_bytes = memoryview(pages.data).nbytes  # which is a multiple of the alignment
+        self._held.append(_SmallPages(column, pages, self.size_bytes))
+        self.size_bytes += num_bytes
+        self.held_bytes += memoryview(pages.index).nbytes
+        buffers = [pages.data] if num_bytes else []
+        return buffers + self._place_held() if self.held_bytes >= INDEX_BYTES_HELD_MAX else buffers
+
     def finish(self, schema: Schema, metadata: Mapping[str, bytes], num_rows: int) -> Iterator[list[Any]]:
         """The rest of the file: held buffers, descriptor, column metadata, tables, footer."""
         if self._held:
@@ -146,6 +178,13 @@ class FilePlaces:
         """Places for all that is held, column by column: what a projection needs lies side by side."""
         written: list[Any] = []
         for one in sorted(self._held, key=lambda one: (one.column, one.number)):
+            if isinstance(one, _SmallPages):
+                entries = one.pages.entries(PAGE_TYPES[self._version], one.data_at, self.size_bytes)
+                self._entries[one.column : one.column + len(entries)] = [[entry] for entry in entries]
+                index_bytes = memoryview(one.pages.index).nbytes
+                self.size_bytes += index_bytes
+                written += [one.pages.index] if index_bytes else []
+                continue
             offsets = []
             for known, buffer in zip(one.offsets, one.held, strict=True):
                 if buffer is None:

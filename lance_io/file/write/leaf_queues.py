@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lance_io.encodings.v2_1.write import encode_pages
+from lance_io.encodings.v2_1.write_small import SMALL_PAGE_BYTES_MAX, encode_small_pages
 from lance_io.file.write.accumulate import ColumnQueue
 from lance_io.levels.chunks import leaf_chunks
 from lance_io.levels.leaf_sums import sum_page
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io._kernels import SmallPages
     from lance_io.encodings.options import ColumnOptions
     from lance_io.encodings.written import EncodedPage
     from lance_io.file.write.accumulate import ClosedPage
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
     from lance_io.levels.leaf_sums import LeafSums
     from lance_io.levels.leafpage import LeafPage
     from lance_io.levels.path import LeafPath
+
+
+GROUP_BYTES: Final = 256 << 10  # leaf data of small pages that are encoded together: enough to share among processors
+GROUP_PAGES: Final = 1024
+
+EncodedGroup: TypeAlias = "list[tuple[int, SmallPages | list[EncodedPage]]]"
+"""Number of a page in its group, and it encoded; or that of the first, and several."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +56,7 @@ class LeafQueues:
     ) -> None:
         self._fields = fields
         self._version = version
+        self._small_kinds = plan.small_kinds
         self._columns: list[_Column] = []
         self._of_top = []
         for below in plan.of_top:
@@ -79,6 +89,45 @@ class LeafQueues:
     def encode(self, page: ClosedPage) -> list[EncodedPage]:
         """One page; more only where the format cannot hold these rows in one."""
         return self._encode(page, shred(page.chunks))
+
+    def flush_groups(self) -> Iterator[list[ClosedPage]]:
+        """The same, small pages of neighbouring columns together."""
+        group: list[ClosedPage] = []
+        num_bytes = 0
+        for page in self.flush():
+            is_small = self._is_small(page)
+            if group and (not is_small or num_bytes >= GROUP_BYTES or len(group) >= GROUP_PAGES):
+                yield group
+                group, num_bytes = [], 0
+            if is_small:
+                group.append(page)
+                num_bytes += page.num_bytes
+            else:
+                yield [page]
+        if group:
+            yield group
+
+    def _is_small(self, page: ClosedPage) -> bool:
+        is_plain = self._small_kinds[page.column] is not None and len(page.chunks) == 1
+        return is_plain and page.num_bytes <= SMALL_PAGE_BYTES_MAX
+
+    def encode_group(self, pages: list[ClosedPage]) -> EncodedGroup:
+        """What `flush_groups` gives. Small pages are those of the first rows of the file."""
+        if not self._is_small(pages[0]):
+            return [(0, self.encode(page)) for page in pages]
+        columns = []
+        for page in pages:
+            kind, chunk = self._small_kinds[page.column], page.chunks[0]
+            assert kind is not None, "small pages have a kind"
+            columns.append((kind, chunk.leaf.slice(chunk.start, chunk.num_rows)))
+        encoded: EncodedGroup = []
+        done = 0
+        for first, run in encode_small_pages(columns, self._version):
+            encoded += [(at, self.encode(pages[at])) for at in range(done, first)]
+            encoded.append((first, run))
+            done = first + len(run)
+        encoded += [(at, self.encode(pages[at])) for at in range(done, len(pages))]
+        return encoded
 
     def encode_summed(self, page: ClosedPage) -> tuple[list[EncodedPage], LeafSums]:
         """The same, and what its rows add up to."""

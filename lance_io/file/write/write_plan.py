@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lance_io.encodings.options import column_options
+from lance_io.encodings.v2_1.write_small import small_kind
 from lance_io.errors import SchemaError
 from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema_arrow import schema_from_arrow
@@ -51,6 +52,7 @@ class FilePlan:
 
     of_top     columns and their options, per top-level field: leaves, in version 2.0 structs and lists, too
     field_ids  of the columns
+    small_kinds  of those whose small pages are encoded together, None for others and in version 2.0
     blob_columns  those of blobs in version 2.0, which files mark
     has_dictionaries  whether a field has a dictionary type
     has_blobs         whether one is of a kind of blobs
@@ -66,6 +68,9 @@ class FilePlan:
         self.of_top = [[(path, column_options(path.top, path.leaf)) for path in paths] for paths in below]
         columns = [path for paths in below for path in paths]
         self.field_ids = tuple(path.leaf.id for path in columns)
+        self.small_kinds = [
+            None if version == V2_0 else small_kind(path, options) for paths in self.of_top for path, options in paths
+        ]
         is_marked = version == V2_0 and schema.has_blobs
         self.blob_columns = frozenset(at for at, path in enumerate(columns) if is_marked and path.leaf.is_blob)
         self.has_dictionaries = any("dict:" in field.logical_type for field in schema.walk())

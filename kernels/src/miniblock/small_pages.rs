@@ -1,0 +1,589 @@
+//! Many small pages of plain columns in one call: from Arrow buffers to the bytes of a file and of its metadata.
+//!
+//! A page of a few rows costs next to nothing, deciding how to write it column by column in Python costs a lot. What is
+//! decided here is what `encodings/v2_1/write.py` decides for columns without options, for the commonest of pages: plain
+//! mini-blocks, constants of fixed width, all null. Everything else is left to the caller.
+//!
+//! ```text
+//! data    chunks of the pages, each filled up to 64 bytes
+//! index   chunk words of the pages, in the same way
+//! entry   a page's part of its column's message (`container/columns.rs`)
+//! ```
+
+use crate::buffer::{Input, OwnedBuffer};
+use crate::decode::codec::Codec;
+use crate::encode::bitpack::{words, PackWord};
+use crate::encode::chunk_values::{Source, Values};
+use crate::encode::dictionary;
+use crate::encode::fixed::put_bits;
+use crate::encode::level_blocks::{encode_blocks, Blocks};
+use crate::encode::stats::numbers;
+use crate::encode::values::{values, Job};
+use crate::encode::variable::{offsets, Offset};
+use crate::error::invalid;
+use crate::gil;
+use crate::levels::items::repeat_under_nulls;
+use crate::levels::shred::Bitmap;
+use crate::miniblock::encode::{plan_flat, put_chunks, Bounds};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::borrow::Cow;
+
+/// Places of buffers in a file are multiples of this; what is between them is filled with `PAD`.
+const ALIGNMENT_BYTES: usize = 64;
+const PAD: u8 = b'H';
+/// What the rules of the caller are for columns without options; see `options.py`, `choose.py`, `write_strings.py` and
+/// `write_dictionary.py`.
+const CHUNK_TARGET_BYTES: usize = 4096;
+const LEVELS_MAX: usize = 65535;
+const LARGE_VALUE_BYTES: usize = 256;
+const CODED_VALUE_BYTES_MIN: usize = 5;
+const CODED_PAGE_BYTES_MIN: usize = 32 << 10;
+const DICTIONARY_VALUES_MIN: usize = 100;
+const DICTIONARY_ITEMS_MAX: usize = 100_000;
+const DICTIONARY_DIVISOR: usize = 2;
+const DICTIONARY_SIZE_RATIO: f64 = 0.8;
+/// Values looked at first, and how few different ones speak for a dictionary.
+const PROBE_VALUES: usize = 32;
+const PROBE_DISTINCT_MAX: usize = 8;
+const INDEX_BYTES: usize = 4;
+const RUN_LENGTH_BYTES: usize = 1;
+
+const ALL_VALID_ITEM: u8 = 1;
+const NULLABLE_ITEM: u8 = 3;
+
+/// `(kind, offset, length, has_nulls, Arrow buffers)`.
+type ColumnArgs<'py> = (u8, usize, usize, bool, Vec<Option<Bound<'py, PyAny>>>);
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Booleans, a bit each.
+    Bits,
+    /// Machine words of so many bytes.
+    Words(usize),
+    Variable {
+        wide: bool,
+        is_text: bool,
+    },
+}
+
+impl Kind {
+    fn new(kind: u8) -> PyResult<Self> {
+        Ok(match kind {
+            0 => Kind::Bits,
+            1 | 2 | 4 | 8 => Kind::Words(kind as usize),
+            16 => Kind::Variable { wide: false, is_text: true },
+            17 => Kind::Variable { wide: true, is_text: true },
+            18 => Kind::Variable { wide: false, is_text: false },
+            19 => Kind::Variable { wide: true, is_text: false },
+            other => return Err(invalid(format!("columns of kind {other} are unknown"))),
+        })
+    }
+}
+
+/// Rows of one column as Arrow holds them.
+struct Column<'a> {
+    kind: Kind,
+    offset: usize,
+    length: usize,
+    validity: Option<Bitmap<'a>>,
+    first: &'a [u8],
+    second: &'a [u8],
+}
+
+/// Visible values: whole, from their first one on, null ones as pages have them.
+struct Plain<'a> {
+    first: Cow<'a, [u8]>,
+    second: Cow<'a, [u8]>,
+    bit_offset: usize,
+}
+
+/// What a page needs of its file: places are counted from the begin of `data` and `index`.
+struct Page {
+    num_rows: usize,
+    layout: Vec<u8>,
+    buffers: Option<Buffers>,
+}
+
+struct Buffers {
+    data_at: usize,
+    data_bytes: usize,
+    index_at: usize,
+    index_bytes: usize,
+}
+
+/// What an encoder makes of one column.
+struct Made {
+    layout: Vec<u8>,
+    /// Words and chunks.
+    chunks: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Pages of neighbouring columns; `SmallPages` of the contract.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct SmallPages {
+    pages: Vec<Page>,
+    #[pyo3(get)]
+    data: Py<OwnedBuffer>,
+    #[pyo3(get)]
+    index: Py<OwnedBuffer>,
+}
+
+#[pymethods]
+impl SmallPages {
+    fn __len__(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// `entries` of the contract.
+    #[pyo3(signature = (page_type, data_at, index_at, /))]
+    fn entries<'py>(&self, py: Python<'py>, page_type: &str, data_at: u64, index_at: u64) -> Vec<Bound<'py, PyBytes>> {
+        let name = format!("/{page_type}");
+        self.pages.iter().map(|page| PyBytes::new(py, &page.entry(name.as_bytes(), data_at, index_at))).collect()
+    }
+}
+
+impl Page {
+    fn entry(&self, type_name: &[u8], data_at: u64, index_at: u64) -> Vec<u8> {
+        let mut any = Message::default();
+        any.bytes(1, type_name);
+        any.bytes(2, &self.layout);
+        let mut page = Message::default();
+        if let Some(buffers) = &self.buffers {
+            let offsets = [index_at + buffers.index_at as u64, data_at + buffers.data_at as u64];
+            page.packed(1, &offsets);
+            page.packed(2, &[buffers.index_bytes as u64, buffers.data_bytes as u64]);
+        }
+        page.number(3, self.num_rows as u64);
+        page.bytes(4, &wrapped(2, &wrapped(1, &any.0)));
+        wrapped(2, &page.0)
+    }
+}
+
+/// A protobuf message being written: fields in the order of their numbers, numbers that are 0 left out.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    fn number(&mut self, field: u8, value: u64) {
+        if value != 0 {
+            self.0.push(field << 3);
+            self.varint(value);
+        }
+    }
+
+    fn bytes(&mut self, field: u8, bytes: &[u8]) {
+        self.0.push(field << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn packed(&mut self, field: u8, values: &[u64]) {
+        let mut inner = Message::default();
+        values.iter().for_each(|&value| inner.varint(value));
+        self.bytes(field, &inner.0);
+    }
+}
+
+/// A message with one field, which is a message, too.
+fn wrapped(field: u8, inner: &[u8]) -> Vec<u8> {
+    let mut message = Message::default();
+    message.bytes(field, inner);
+    message.0
+}
+
+fn flat_message(bits: usize) -> Vec<u8> {
+    let mut flat = Message::default();
+    flat.number(1, bits as u64);
+    wrapped(1, &flat.0)
+}
+
+/// The message of a codec of values; of those that are chosen here.
+fn codec_message(codec: &Codec) -> Vec<u8> {
+    match codec {
+        Codec::Variable { wide } => wrapped(2, &wrapped(1, &flat_message(if *wide { 64 } else { 32 }))),
+        Codec::Inline { bits } => inline_message(*bits),
+        Codec::Rle { bits } => rle_message(*bits),
+        codec => flat_message(codec.bits().unwrap_or(0)),
+    }
+}
+
+fn inline_message(bits: usize) -> Vec<u8> {
+    let mut inline = Message::default();
+    inline.number(1, bits as u64);
+    wrapped(5, &inline.0)
+}
+
+fn rle_message(bits: usize) -> Vec<u8> {
+    let mut rle = Message::default();
+    rle.bytes(1, &flat_message(bits));
+    rle.bytes(2, &flat_message(8));
+    wrapped(8, &rle.0)
+}
+
+/// The message of a codec of levels.
+fn levels_message(blocks: &Blocks) -> Vec<u8> {
+    const LEVEL_BITS: usize = 16;
+    match blocks.op {
+        4 => {
+            let mut packed = Message::default();
+            packed.number(1, LEVEL_BITS as u64);
+            packed.bytes(3, &flat_message(blocks.width));
+            wrapped(4, &packed.0)
+        }
+        5 => inline_message(LEVEL_BITS),
+        8 => rle_message(LEVEL_BITS),
+        _ => flat_message(blocks.width),
+    }
+}
+
+fn constant_layout(layer: u8, value: Option<&[u8]>) -> Vec<u8> {
+    let mut constant = Message::default();
+    constant.bytes(5, &[layer]);
+    if let Some(value) = value {
+        constant.bytes(6, value);
+    }
+    wrapped(2, &constant.0)
+}
+
+impl<'a> Column<'a> {
+    fn new(args: &ColumnArgs<'_>, held: &'a [Option<Input>]) -> PyResult<Self> {
+        let (kind, offset, length, has_nulls, _) = args;
+        let buffer = |at: usize| held.get(at).and_then(Option::as_ref).map(Input::bytes);
+        let validity = if *has_nulls { buffer(0) } else { None };
+        let validity = validity.map(|bytes| Bitmap { bytes, offset: *offset });
+        let (first, second) = (buffer(1).unwrap_or_default(), buffer(2).unwrap_or_default());
+        Ok(Column { kind: Kind::new(*kind)?, offset: *offset, length: *length, validity, first, second })
+    }
+
+    /// `None` where the page is for the caller, also where the buffers are too short: it knows the words for that.
+    fn encode(&self, wide: bool) -> Option<Made> {
+        let nulls = self.nulls()?;
+        if self.length == 0 {
+            return None;
+        }
+        if nulls.len() == self.length {
+            return Some(Made { layout: constant_layout(NULLABLE_ITEM, None), chunks: None });
+        }
+        let plain = self.plain(&nulls)?;
+        if wide && self.is_constant(&plain, &nulls)? {
+            return match self.kind {
+                _ if !nulls.is_empty() => None,
+                Kind::Words(size) => self.constant(&plain.first[..size]),
+                Kind::Bits => self.constant(&[plain.first[0] >> plain.bit_offset & 1]),
+                Kind::Variable { .. } => None,
+            };
+        }
+        let codec = self.codec(&plain, wide)?;
+        self.miniblock(&plain, &codec, &nulls, wide)
+    }
+
+    fn constant(&self, value: &[u8]) -> Option<Made> {
+        Some(Made { layout: constant_layout(ALL_VALID_ITEM, Some(value)), chunks: None })
+    }
+
+    /// Rows that are null, ascending.
+    fn nulls(&self) -> Option<Vec<usize>> {
+        let mut nulls = Vec::new();
+        if let Some(validity) = &self.validity {
+            validity.check(self.length).ok()?;
+            validity.zeros(0, self.length, |row| nulls.push(row));
+        }
+        Some(nulls)
+    }
+
+    fn plain(&self, nulls: &[usize]) -> Option<Plain<'a>> {
+        let end = self.offset.checked_add(self.length)?;
+        match self.kind {
+            Kind::Bits => {
+                let bytes = self.first.get(self.offset / 8..end.div_ceil(8))?;
+                let bit_offset = self.offset % 8;
+                if nulls.is_empty() {
+                    return Some(Plain { first: Cow::Borrowed(bytes), second: Cow::default(), bit_offset });
+                }
+                let mut bits = Vec::new();
+                put_bits(bytes, bit_offset, self.length, &mut bits);
+                nulls.iter().for_each(|null| bits[null / 8] &= !(1 << (null % 8)));
+                Some(Plain { first: Cow::Owned(bits), second: Cow::default(), bit_offset: 0 })
+            }
+            Kind::Words(size) => {
+                let bytes = self.first.get(self.offset.checked_mul(size)?..end.checked_mul(size)?)?;
+                let mut first = Cow::Borrowed(bytes);
+                if !nulls.is_empty() {
+                    repeat_under_nulls(first.to_mut(), size, nulls);
+                }
+                Some(Plain { first, second: Cow::default(), bit_offset: 0 })
+            }
+            Kind::Variable { wide, .. } => {
+                let size = if wide { 8 } else { 4 };
+                let table = self.first.get(self.offset.checked_mul(size)?..end.checked_add(1)?.checked_mul(size)?)?;
+                let (first, second) = match (nulls.is_empty(), wide) {
+                    (true, _) => (Cow::Borrowed(table), Cow::Borrowed(self.second)),
+                    (false, false) => without_nulls::<u32>(table, self.second, self.length, nulls)?,
+                    (false, true) => without_nulls::<u64>(table, self.second, self.length, nulls)?,
+                };
+                Some(Plain { first, second, bit_offset: 0 })
+            }
+        }
+    }
+
+    /// Whether all values that are not null are the same.
+    fn is_constant(&self, plain: &Plain<'_>, nulls: &[usize]) -> Option<bool> {
+        Some(match self.kind {
+            Kind::Words(size) => {
+                let mut words = plain.first.chunks_exact(size);
+                let first = words.next();
+                words.all(|word| Some(word) == first)
+            }
+            Kind::Bits => {
+                let bit = |row: usize| {
+                    let at = plain.bit_offset + row;
+                    plain.first[at / 8] >> (at % 8) & 1
+                };
+                let ones: usize = (0..self.length).map(|row| bit(row) as usize).sum();
+                ones == 0 || ones == self.length - nulls.len()
+            }
+            Kind::Variable { wide: false, .. } => strings_alike::<u32>(plain, self.length, nulls)?,
+            Kind::Variable { wide: true, .. } => strings_alike::<u64>(plain, self.length, nulls)?,
+        })
+    }
+
+    /// The codec of chunks of these values; `None` where it is something else that they want.
+    fn codec(&self, plain: &Plain<'_>, wide: bool) -> Option<Codec> {
+        match self.kind {
+            Kind::Bits => Some(Codec::Flat { bits: 1 }),
+            Kind::Words(1) => word_codec::<u8>(&plain.first, self.length),
+            Kind::Words(2) => word_codec::<u16>(&plain.first, self.length),
+            Kind::Words(4) => word_codec::<u32>(&plain.first, self.length),
+            Kind::Words(_) => {
+                let values = words::<u64>(&plain.first, self.length).ok()?;
+                match wide && words_want_dictionary(&values) {
+                    true => None,
+                    false => word_codec::<u64>(&plain.first, self.length),
+                }
+            }
+            Kind::Variable { wide: false, is_text } => string_codec::<u32>(plain, self.length, is_text),
+            Kind::Variable { wide: true, is_text } => string_codec::<u64>(plain, self.length, is_text),
+        }
+    }
+
+    fn miniblock(&self, plain: &Plain<'_>, codec: &Codec, nulls: &[usize], wide: bool) -> Option<Made> {
+        let first = Source { bytes: &plain.first, bit_offset: plain.bit_offset };
+        let second = Source { bytes: &plain.second, bit_offset: 0 };
+        let sources = [first, second];
+        let sources = if matches!(self.kind, Kind::Variable { .. }) { &sources[..] } else { &sources[..1] };
+        let num_values = self.length;
+        let job = Job { sources, num_values, target_bytes: CHUNK_TARGET_BYTES, level: None };
+        let mut values: Box<dyn Values + '_> = values(codec, &job).ok()?;
+        let bounds = plan_flat(&*values, num_values, LEVELS_MAX)?;
+        let levels = (!nulls.is_empty()).then(|| self.levels(nulls, &bounds, wide));
+        let blocks: Vec<_> =
+            levels.iter().map(|blocks| (&blocks.data[..], Cow::Borrowed(&blocks.offsets[..]))).collect();
+        let room = plain.first.len() + 64;
+        let chunks = put_chunks(wide, &mut *values, Bounds { items: &bounds, levels: &bounds }, &blocks, room)?;
+        let mut layout = Message::default();
+        if let Some(blocks) = &levels {
+            layout.bytes(2, &levels_message(blocks));
+        }
+        layout.bytes(3, &codec_message(codec));
+        layout.bytes(6, &[if nulls.is_empty() { ALL_VALID_ITEM } else { NULLABLE_ITEM }]);
+        layout.number(7, values.num_buffers() as u64);
+        layout.number(9, num_values as u64);
+        layout.number(10, wide as u64);
+        Some(Made { layout: wrapped(1, &layout.0), chunks: Some(chunks) })
+    }
+
+    /// Definition levels: 1 for a null.
+    fn levels(&self, nulls: &[usize], bounds: &[i64], with_rle: bool) -> Blocks {
+        let mut levels = vec![0u16; self.length];
+        nulls.iter().for_each(|&null| levels[null] = 1);
+        let blocks: Vec<_> = bounds.windows(2).map(|pair| &levels[pair[0] as usize..pair[1] as usize]).collect();
+        encode_blocks(&blocks, with_rle)
+    }
+}
+
+/// Offsets and bytes.
+type Strings = (Cow<'static, [u8]>, Cow<'static, [u8]>);
+
+/// Offsets and bytes with nothing under nulls.
+fn without_nulls<T: Offset>(table: &[u8], data: &[u8], num_values: usize, nulls: &[usize]) -> Option<Strings> {
+    let offsets = offsets::<T>(table, data, num_values).ok()?;
+    let (mut ends, mut bytes) = (vec![T::from_usize(0)], Vec::new());
+    let mut nulls = nulls.iter().copied().peekable();
+    for (row, pair) in offsets.windows(2).enumerate() {
+        if nulls.next_if_eq(&row).is_none() {
+            bytes.extend_from_slice(&data[pair[0].to_usize()..pair[1].to_usize()]);
+        }
+        ends.push(T::from_usize(bytes.len()));
+    }
+    Some((Cow::Owned(bytemuck::cast_slice(&ends).to_vec()), Cow::Owned(bytes)))
+}
+
+fn strings_alike<T: Offset>(plain: &Plain<'_>, num_values: usize, nulls: &[usize]) -> Option<bool> {
+    let offsets = offsets::<T>(&plain.first, &plain.second, num_values).ok()?;
+    let mut nulls = nulls.iter().copied().peekable();
+    let mut known: Option<&[u8]> = None;
+    for (row, pair) in offsets.windows(2).enumerate() {
+        if nulls.next_if_eq(&row).is_some() {
+            continue;
+        }
+        let value = &plain.second[pair[0].to_usize()..pair[1].to_usize()];
+        if *known.get_or_insert(value) != value {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+fn word_codec<T: PackWord>(bytes: &[u8], num_values: usize) -> Option<Codec> {
+    let values = words::<T>(bytes, num_values).ok()?;
+    let (runs, packed_bytes, _) = numbers(&values);
+    let plain_bytes = num_values * T::BITS / 8;
+    let run_bytes = runs * (T::BITS / 8 + RUN_LENGTH_BYTES);
+    let bits = T::BITS;
+    Some(if run_bytes < plain_bytes && run_bytes <= packed_bytes {
+        Codec::Rle { bits }
+    } else if packed_bytes < plain_bytes {
+        Codec::Inline { bits }
+    } else {
+        Codec::Flat { bits }
+    })
+}
+
+/// Whether words have few distinct values: whether a dictionary pays is for the caller to see.
+fn words_want_dictionary(values: &[u64]) -> bool {
+    let num_values = values.len();
+    if num_values < DICTIONARY_VALUES_MIN {
+        return false;
+    }
+    let (runs, packed_bytes, _) = numbers(values);
+    let plain_bytes = num_values * 8;
+    let run_bytes = runs * (8 + RUN_LENGTH_BYTES);
+    let index_run_bytes = runs * (INDEX_BYTES + RUN_LENGTH_BYTES);
+    let direct_bytes = plain_bytes.min(packed_bytes).min(run_bytes);
+    let mut items_max = (num_values / DICTIONARY_DIVISOR).min(DICTIONARY_ITEMS_MAX);
+    if index_run_bytes >= direct_bytes {
+        let index_bits = ((direct_bytes * 8 - 1) / num_values).min(INDEX_BYTES * 8);
+        let left_bytes = direct_bytes - num_values * index_bits / 8;
+        items_max = items_max.min((1 << index_bits).min(left_bytes.max((1 << index_bits) >> 1)));
+    }
+    let saved_max = direct_bytes as i64 - index_run_bytes.min(num_values / 8) as i64;
+    let bytes_max = dictionary_bytes_max(plain_bytes, num_values).min(saved_max);
+    items_max > 0
+        && bytes_max > 0
+        && (repeats(values.iter()) || dictionary::has_words(values, items_max, bytes_max as usize))
+}
+
+/// Whether the first values are so few that the page is likely to get a dictionary. Then it is the caller's, who looks
+/// for one again: looking here would be for nothing.
+fn repeats<V: PartialEq>(values: impl Iterator<Item = V>) -> bool {
+    let mut seen = Vec::with_capacity(PROBE_DISTINCT_MAX);
+    for value in values.take(PROBE_VALUES) {
+        if !seen.contains(&value) {
+            if seen.len() == PROBE_DISTINCT_MAX {
+                return false;
+            }
+            seen.push(value);
+        }
+    }
+    true
+}
+
+fn dictionary_bytes_max(num_bytes: usize, num_values: usize) -> i64 {
+    (num_bytes as f64 * DICTIONARY_SIZE_RATIO) as i64 - (num_values * INDEX_BYTES) as i64
+}
+
+/// Plain strings that are short, few and mostly different.
+fn string_codec<T: Offset>(plain: &Plain<'_>, num_values: usize, is_text: bool) -> Option<Codec> {
+    let offsets = offsets::<T>(&plain.first, &plain.second, num_values).ok()?;
+    let longest = offsets.windows(2).map(|pair| pair[1].to_usize() - pair[0].to_usize()).max().unwrap_or(0);
+    let num_bytes = plain.first.len() + plain.second.len();
+    if longest >= LARGE_VALUE_BYTES || is_text && num_bytes >= CODED_PAGE_BYTES_MIN && longest >= CODED_VALUE_BYTES_MIN
+    {
+        return None;
+    }
+    if num_values >= DICTIONARY_VALUES_MIN {
+        let items_max = (num_values / DICTIONARY_DIVISOR).min(DICTIONARY_ITEMS_MAX);
+        let bytes_max = dictionary_bytes_max(num_bytes, num_values);
+        let texts = offsets.windows(2).map(|pair| &plain.second[pair[0].to_usize()..pair[1].to_usize()]);
+        if bytes_max > 0
+            && (repeats(texts) || dictionary::has_variable(&offsets, &plain.second, items_max, bytes_max as usize))
+        {
+            return None;
+        }
+    }
+    Some(Codec::Variable { wide: size_of::<T>() == 8 })
+}
+
+/// Pages of neighbouring columns while they are made.
+#[derive(Default)]
+struct Run {
+    first: usize,
+    pages: Vec<Page>,
+    data: Vec<u8>,
+    index: Vec<u8>,
+}
+
+impl Run {
+    fn add(&mut self, num_rows: usize, made: Made) {
+        let buffers = made.chunks.map(|(words, chunks)| {
+            let (index_at, index_bytes) = append(&mut self.index, &words);
+            let (data_at, data_bytes) = append(&mut self.data, &chunks);
+            Buffers { data_at, data_bytes, index_at, index_bytes }
+        });
+        self.pages.push(Page { num_rows, layout: made.layout, buffers });
+    }
+
+    fn into_python(self, py: Python<'_>) -> PyResult<(usize, SmallPages)> {
+        let data = Py::new(py, OwnedBuffer::from(self.data))?;
+        let index = Py::new(py, OwnedBuffer::from(self.index))?;
+        Ok((self.first, SmallPages { pages: self.pages, data, index }))
+    }
+}
+
+/// Append one buffer of a file; where it begins, and its size.
+fn append(out: &mut Vec<u8>, bytes: &[u8]) -> (usize, usize) {
+    let at = out.len();
+    out.extend_from_slice(bytes);
+    out.resize(out.len().next_multiple_of(ALIGNMENT_BYTES), PAD);
+    (at, bytes.len())
+}
+
+/// `encode_small_pages` of the contract.
+#[pyfunction]
+#[pyo3(signature = (columns, wide, /))]
+pub fn encode_small_pages<'py>(
+    py: Python<'py>,
+    columns: Vec<ColumnArgs<'py>>,
+    wide: bool,
+) -> PyResult<Vec<(usize, SmallPages)>> {
+    let held: Vec<Vec<Option<Input>>> = columns
+        .iter()
+        .map(|(.., buffers)| buffers.iter().map(|one| one.as_ref().map(Input::new).transpose()).collect())
+        .collect::<PyResult<_>>()?;
+    let taken: Vec<Column<'_>> =
+        columns.iter().zip(&held).map(|(args, held)| Column::new(args, held)).collect::<PyResult<_>>()?;
+    let steps = taken.iter().fold(0usize, |steps, column| steps.saturating_add(column.length).saturating_add(64));
+    let runs = gil::release(py, steps, || {
+        let mut runs: Vec<Run> = Vec::new();
+        for (at, column) in taken.iter().enumerate() {
+            let Some(made) = column.encode(wide) else { continue };
+            if runs.last().is_none_or(|run| run.first + run.pages.len() != at) {
+                runs.push(Run { first: at, ..Run::default() });
+            }
+            if let Some(run) = runs.last_mut() {
+                run.add(column.length, made);
+            }
+        }
+        runs
+    });
+    runs.into_iter().map(|run| run.into_python(py)).collect()
+}
