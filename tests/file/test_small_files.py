@@ -167,3 +167,24 @@ def test_damage_names_its_file(tmp_path: Path, file_by_file: list[int]) -> None:
     with pytest.raises(FormatError, match="an end of") as caught:
         table.take(range(0, FILES * ROWS, 7))
     assert files[23] in str(caught.value) and '"text"' in str(caught.value)
+
+
+@pytest.mark.parametrize("kept_max", [4096, 100])
+def test_files_of_one_value_each(kept_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that hold a value, of one width, of strings of any length, or none, alike in many files."""
+    monkeypatch.setattr("lance_io.file.scan.scan_sync.KEPT_FILES_MAX", kept_max)
+    of_file = [{"i": at, "s": "x" * (at % 5) if at % 7 else None, "b": at % 2 == 0} for at in range(150)]
+    vectors = [[at, at + 1] for at in range(150)]
+    rows = pa.Table.from_pylist([one for one in of_file for _ in range(20)])
+    rows = rows.append_column("v", pa.array([one for one in vectors for _ in range(20)], pa.list_(pa.float32(), 2)))
+    rows = rows.append_column("f", pa.array([at // 20 / 3 for at in range(3000)]))
+    uri = str(tmp_path / "t")
+    options = {"durability": "none"}
+    lance_io.write_dataset(rows, uri, max_rows_per_file=20, data_storage_version="2.2", storage_options=options)
+    want, table = lance.dataset(uri).to_table(), lance_io.dataset(uri)
+    for _ in range(2):
+        assert table.to_table().to_pylist() == want.to_pylist() == rows.to_pylist()
+    assert table.to_table(columns=["s", "f"]).to_pylist() == want.select(["s", "f"]).to_pylist()
+    batches = [batch for batch in table.to_batches(batch_size=7) if batch.num_rows]
+    assert pa.Table.from_batches(batches).to_pylist() == want.to_pylist()
+    assert table.take([5, 2999, 40]).to_pylist() == want.take([5, 2999, 40]).to_pylist()

@@ -71,7 +71,7 @@ def whole_pieces(
         return None
     num_bytes = file.size_bytes // len(columns)
     return [
-        [WholePiece(file, cast("Column", column), 0, 0, row_end, num_bytes, tail, True, None, here, at)]
+        [WholePiece(file, cast("Column", column), 0, 0, row_end, num_bytes, tail, True, here=here, at=at)]
         for at, column in enumerate(columns)
     ]
 

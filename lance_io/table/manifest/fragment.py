@@ -200,6 +200,11 @@ class Fragments(Sequence[Fragment]):
             made = self._made[place] = self._decode(place)
         return made
 
+    def passing(self, place: int) -> Fragment:
+        """A fragment that is wanted for a moment: it is not kept, as there may be very many. Raises as getting it."""
+        made = self._made.get(place)
+        return self._decode(place) if made is None else made
+
     def _decode(self, place: int) -> Fragment:
         fragment = decode_fragment(self._messages[place])
         used = {file.base_id for file in fragment.files}
@@ -243,6 +248,7 @@ _SPILLED: Final = {
     _SPILLED_CREATED: (_CREATED, CREATED_AT_FIELD),
     _SPILLED_UPDATED: (_UPDATED, UPDATED_AT_FIELD),
 }
+_NONE_SPILLED: Final[frozenset[int]] = frozenset()
 _HARMLESS: Final = frozenset({_ID, _FILES, _DELETION, _ROWS, _ROW_IDS, _UPDATED, _CREATED, *_SPILLED, 15, 16})
 
 
@@ -279,7 +285,7 @@ def _decode_spilled(values: Mapping[int, Any], files: Sequence[DataFile]) -> fro
         found = sum(file.fields.count(field_id) for file in files)
         if found != 1:
             raise FormatError(f"column {field_id} ({LINEAGE_NAMES[field_id]}) is in {found} data files, expected one")
-    return frozenset(field_id for _, field_id in marked)
+    return frozenset(field_id for _, field_id in marked) if marked else _NONE_SPILLED
 
 
 def _foreign_parts(message: table_pb2.DataFragment) -> UnsupportedError:
