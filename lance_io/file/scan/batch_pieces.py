@@ -9,7 +9,7 @@ Small files, which are at hand as a whole once they are open, are decoded by one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from lance_io.encodings.v0_1.whole_leaf import WholeLeaf, decode_files
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import Tail
 from lance_io.file.open.column_pages import where
-from lance_io.file.scan.page_slices import Piece
+from lance_io.file.scan.page_slices import Piece, WholeFiles
 from lance_io.limits import SCAN_JOB_BYTES, SCAN_JOB_ROWS
 
 if TYPE_CHECKING:
@@ -52,12 +52,38 @@ class _WholeColumn:
         self.where = where(index, path)
 
 
+class _WholeBatchedFiles(WholeFiles):
+    """Files of version 0.1."""
+
+    def decode_groups(self, files: Sequence[tuple[Sequence[Piece], Fetched]]) -> list[pa.Array]:
+        """See `WholeFiles`: one kernel call; what that refuses is read in general, which says what is wrong."""
+        wanted: list[Any] = []
+        for group, fetched in files:
+            file = cast("BatchedFile", group[0].file)
+            table = file.page_table
+            place = int(fetched.offsets[0]), file.size_bytes
+            one = (fetched.buffer, *place, file.metadata.row_starts, table.data)
+            wanted.append((one, table.first_id, [piece.page for piece in group]))
+        arrays: list[pa.Array] = []
+        for (group, fetched), found in zip(files, decode_files(wanted), strict=True):
+            arrays += _one_by_one(group, fetched) if found is None else found
+        return arrays
+
+
+_WHOLE_FILES: Final = _WholeBatchedFiles()
+
+
 @dataclass(slots=True, eq=False)
 class WholePiece(Piece):
     """All rows of a column of a file that is at hand as a whole; `here` says which file, `at` which of its columns."""
 
     here: FileColumns | None = None
     at: int = 0
+
+    @property
+    def joined_kind(self) -> WholeFiles:
+        """See `Piece`."""
+        return _WHOLE_FILES
 
 
 def whole_pieces(
@@ -85,24 +111,6 @@ def _whole_columns(of_leaves: LeafColumns) -> Sequence[_WholeColumn]:
         made = [_WholeColumn(index, path, leaf) for index, path, leaf in columns if leaf is not None]
         found = of_leaves.made["0.1"] = made if len(made) == len(leaves) else ()
     return found
-
-
-def decode_groups(files: Sequence[tuple[Sequence[Piece], Fetched]]) -> list[pa.Array]:
-    """All rows of such pieces of some files, one array each. Raises FormatError and UnsupportedError.
-
-    files  pieces of one file each, and all bytes of that
-    """
-    wanted: list[Any] = []
-    for group, fetched in files:
-        file = cast("BatchedFile", group[0].file)
-        table = file.page_table
-        place = int(fetched.offsets[0]), file.size_bytes
-        one = (fetched.buffer, *place, file.metadata.row_starts, table.data)
-        wanted.append((one, table.first_id, [piece.page for piece in group]))
-    arrays: list[pa.Array] = []
-    for (group, fetched), found in zip(files, decode_files(wanted), strict=True):
-        arrays += _one_by_one(group, fetched) if found is None else found
-    return arrays
 
 
 def _one_by_one(group: Sequence[Piece], fetched: Fetched) -> list[pa.Array]:

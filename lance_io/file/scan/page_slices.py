@@ -10,13 +10,14 @@ bytes (`encodings/cuts.py` tells the one exception).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import limits
 from lance_io._kernels import DamagedError
-from lance_io.encodings.api import ArrayLayout, RowSelection, WholeLayout
+from lance_io.encodings.api import ArrayLayout, RowSelection
 from lance_io.encodings.cuts import cut_page
 from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1 import miniblock
@@ -85,8 +86,6 @@ class Piece:
             return None if page.keeps_indices else miniblock
         if type(page) is ConstantPage:
             return constant if page.is_plain else None
-        if isinstance(page, WholeLayout):
-            return WholeLayout
         if not isinstance(page, ArrayLayout) or page.whole is None:
             return None
         from lance_io.encodings.v2_0 import whole  # with all that reads 2.0, which new tables do not need
@@ -148,6 +147,17 @@ class Piece:
     def locate(self, error: FormatError | UnsupportedError) -> FormatError | UnsupportedError:
         """The error, told that it was found here."""
         return place_error(error, f"{self.column.where}, page {self.number}", self.file.key)
+
+
+class WholeFiles(ABC):
+    """What decodes pieces that are all rows of their file from all of its bytes, together with others."""
+
+    @abstractmethod
+    def decode_groups(self, files: Sequence[tuple[Sequence[Piece], Fetched]]) -> list[pa.Array]:
+        """An array for each piece. Raises FormatError and UnsupportedError, which say where.
+
+        files  pieces of one file each, and all bytes of that
+        """
 
 
 def read_group(group: Sequence[Piece]) -> Steps[list[pa.Array]]:
@@ -215,7 +225,7 @@ def _read_joined(group: list[Piece]) -> Steps[list[pa.Array]]:
 
 
 def _whole_ranges(group: list[Piece]) -> Ranges:
-    if isinstance(group[0].page, WholeLayout):
+    if isinstance(group[0].joined_kind, WholeFiles):
         return Ranges.of((0, group[0].file.size_bytes))
     ranges: Ranges = group[0].joined_kind.whole_ranges([piece.page for piece in group])
     return ranges
@@ -226,10 +236,8 @@ def _decode_joined(files: list[tuple[list[Piece], Fetched]]) -> list[pa.Array]:
     arrays: list[pa.Array] = []
     for kind, run in groupby(files, lambda one: one[0][0].joined_kind):
         here = list(run)
-        if kind is WholeLayout:
-            from lance_io.file.scan.batch_pieces import decode_groups  # with all that reads 0.1
-
-            arrays += decode_groups(here)
+        if isinstance(kind, WholeFiles):
+            arrays += kind.decode_groups(here)
             continue
         if kind is constant:
             arrays += [array for group, fetched in here for array in _constants(group, fetched)]
