@@ -188,3 +188,24 @@ def test_files_of_one_value_each(kept_max: int, tmp_path: Path, monkeypatch: pyt
     batches = [batch for batch in table.to_batches(batch_size=7) if batch.num_rows]
     assert pa.Table.from_batches(batches).to_pylist() == want.to_pylist()
     assert table.take([5, 2999, 40]).to_pylist() == want.take([5, 2999, 40]).to_pylist()
+
+
+def test_pages_of_other_files_in_other_places(tmp_path: Path) -> None:
+    """Pages of version 2.0 that differ from one of another file in their place alone."""
+    kinds = pa.schema(
+        [("s", pa.string()), ("i", pa.int32()), ("b", pa.bool_()), ("n", pa.float64()), ("t", pa.string())]
+    )
+    uri = str(tmp_path / "t")
+    for at in range(30):
+        texts = ["y" * (at % 4)] * 60
+        flags, halves = (
+            [one % 3 == at % 2 for one in range(60)],
+            [None if one % 5 == at % 5 else at / 2 for one in range(60)],
+        )
+        rows = pa.table([texts, range(at, at + 60), flags, halves, [f"{at:03}-{one:02}" for one in range(60)]], kinds)
+        lance.write_dataset(rows, uri, mode="append" if at else "create", data_storage_version="2.0")
+    want, table = lance.dataset(uri).to_table(), lance_io.dataset(uri)
+    for _ in range(2):
+        assert table.to_table().equals(want)
+    rows_taken = [1799, 3, 650, 651]
+    assert table.take(rows_taken).equals(want.take(rows_taken))
