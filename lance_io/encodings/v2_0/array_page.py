@@ -169,9 +169,7 @@ class ArrayPage(ArrayLayout):
         made._shape = self._shape
         made.join_key = self.join_key
         made.stride_bytes = self.stride_bytes
-        given, places = relative
-        offsets = page.buffer_offsets
-        made.whole = WholeArray(*given, [(offsets[at] + start, offsets[at] + end) for at, start, end in places])
+        made._relative = relative
         return made
 
     def _join_key(self) -> str | None:
@@ -183,6 +181,9 @@ class ArrayPage(ArrayLayout):
     @cached_property
     def whole(self) -> WholeArray | None:  # type: ignore[override]  # found when it is first asked for
         """The page for the kernel that decodes all of it with others; None where it must be read by itself."""
+        if "source" not in self.__dict__ and self._relative is not None:  # nothing else was asked of it
+            (given, places), offsets = self._relative, self._info.buffer_offsets
+            return WholeArray(*given, [(offsets[at] + start, offsets[at] + end) for at, start, end in places])
         if self.kind is None or self.above:
             return None
         found = whole_values(self.values, self.kind, self.num_rows, around_leaf(self.structs))
