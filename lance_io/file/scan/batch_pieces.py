@@ -19,6 +19,7 @@ from lance_io.file.file_steps import Tail
 from lance_io.file.open.column_pages import where
 from lance_io.file.scan.page_slices import Piece, WholeFiles
 from lance_io.limits import SCAN_JOB_BYTES, SCAN_JOB_ROWS
+from lance_io.spans import Fetched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
     from lance_io.file.open.projected_pages import TableFile
     from lance_io.levels.path import LeafPath
-    from lance_io.spans import Fetched, IntArray
+    from lance_io.spans import IntArray, Steps
 
 
 # -- all of small files ----------------------------------------------------------------------------------------------
@@ -84,6 +85,13 @@ class WholePiece(Piece):
     def joined_kind(self) -> WholeFiles:
         """See `Piece`."""
         return _WHOLE_FILES
+
+    def steps(self) -> Steps[pa.Array]:
+        """Decode it by itself: all bytes are at hand."""
+        assert self.tail is not None, "the file was read to open it"
+        yield from ()  # no round; it makes this a generator, which `Piece` asks for
+        (array,) = _WHOLE_FILES.decode_groups([([self], Fetched(self.tail.buffer, np.zeros(1, dtype=np.int64)))])
+        return array
 
 
 def whole_pieces(
