@@ -148,12 +148,3 @@ class ArrayLayout(ABC):
     @abstractmethod
     def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:
         """As `cut_page` for this page."""
-
-
-class WholeLayout:
-    """Rows of a leaf of which only all are asked for, from all bytes of its file: small files of version 0.1.
-
-    Told by its class, as `ArrayLayout`.
-    """
-
-    __slots__ = ()

@@ -167,3 +167,45 @@ def test_damage_names_its_file(tmp_path: Path, file_by_file: list[int]) -> None:
     with pytest.raises(FormatError, match="an end of") as caught:
         table.take(range(0, FILES * ROWS, 7))
     assert files[23] in str(caught.value) and '"text"' in str(caught.value)
+
+
+@pytest.mark.parametrize("kept_max", [4096, 100])
+def test_files_of_one_value_each(kept_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that hold a value, of one width, of strings of any length, or none, alike in many files."""
+    monkeypatch.setattr("lance_io.file.scan.scan_sync.KEPT_FILES_MAX", kept_max)
+    of_file = [{"i": at, "s": "x" * (at % 5) if at % 7 else None, "b": at % 2 == 0} for at in range(150)]
+    vectors = [[at, at + 1] for at in range(150)]
+    rows = pa.Table.from_pylist([one for one in of_file for _ in range(20)])
+    rows = rows.append_column("v", pa.array([one for one in vectors for _ in range(20)], pa.list_(pa.float32(), 2)))
+    rows = rows.append_column("f", pa.array([at // 20 / 3 for at in range(3000)]))
+    uri = str(tmp_path / "t")
+    options = {"durability": "none"}
+    lance_io.write_dataset(rows, uri, max_rows_per_file=20, data_storage_version="2.2", storage_options=options)
+    want, table = lance.dataset(uri).to_table(), lance_io.dataset(uri)
+    for _ in range(2):
+        assert table.to_table().to_pylist() == want.to_pylist() == rows.to_pylist()
+    assert table.to_table(columns=["s", "f"]).to_pylist() == want.select(["s", "f"]).to_pylist()
+    batches = [batch for batch in table.to_batches(batch_size=7) if batch.num_rows]
+    assert pa.Table.from_batches(batches).to_pylist() == want.to_pylist()
+    assert table.take([5, 2999, 40]).to_pylist() == want.take([5, 2999, 40]).to_pylist()
+
+
+def test_pages_of_other_files_in_other_places(tmp_path: Path) -> None:
+    """Pages of version 2.0 that differ from one of another file in their place alone."""
+    kinds = pa.schema(
+        [("s", pa.string()), ("i", pa.int32()), ("b", pa.bool_()), ("n", pa.float64()), ("t", pa.string())]
+    )
+    uri = str(tmp_path / "t")
+    for at in range(30):
+        texts = ["y" * (at % 4)] * 60
+        flags, halves = (
+            [one % 3 == at % 2 for one in range(60)],
+            [None if one % 5 == at % 5 else at / 2 for one in range(60)],
+        )
+        rows = pa.table([texts, range(at, at + 60), flags, halves, [f"{at:03}-{one:02}" for one in range(60)]], kinds)
+        lance.write_dataset(rows, uri, mode="append" if at else "create", data_storage_version="2.0")
+    want, table = lance.dataset(uri).to_table(), lance_io.dataset(uri)
+    for _ in range(2):
+        assert table.to_table().equals(want)
+    rows_taken = [1799, 3, 650, 651]
+    assert table.take(rows_taken).equals(want.take(rows_taken))

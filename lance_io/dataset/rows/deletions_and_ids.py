@@ -66,13 +66,10 @@ def load_cached(cache: SearchCache, key: Key, load: Callable[[], Plan[tuple[T, i
 
 def load_live(state: DatasetState, places: Sequence[int]) -> Plan[dict[int, LiveRows]]:
     """Which rows are left, of the fragments at `places`; the deletion files are read side by side."""
-    whole: dict[int, LiveRows] = {}  # by number of rows: many fragments have as many
-    live = {}
-    for place in places:
-        if not state.has_deletions[place]:
-            num_rows = int(state.physical_rows[place])
-            live[place] = whole.get(num_rows) or whole.setdefault(num_rows, LiveRows(num_rows))
-    with_files = [place for place in places if state.has_deletions[place]]
+    rows, has_file = state.physical_rows[list(places)].tolist(), [state.has_deletions[place] for place in places]
+    whole = {count: LiveRows(count) for count in set(rows)}  # of which most fragments of a table have few kinds
+    live = {place: whole[count] for place, count, one in zip(places, rows, has_file, strict=True) if not one}
+    with_files = [place for place, one in zip(places, has_file, strict=True) if one]
     if with_files:
         vectors: list[IntArray] = yield Together([_load_deleted(state, place) for place in with_files])
         for place, deleted in zip(with_files, vectors, strict=True):

@@ -186,7 +186,7 @@ def file_refs(places: Places, place: int) -> tuple[FileRef, ...]:
     """The data files of a fragment. Raises `UnsupportedError` for one of a version that is not read."""
     refs = []
     seen: set[int] = set()
-    for file in places.manifest.fragments[place].files:
+    for file in places.manifest.fragments.passing(place).files:
         if file.version not in READABLE:
             raise UnsupportedError(
                 f"the data file has version {file.version.name}; this release reads "

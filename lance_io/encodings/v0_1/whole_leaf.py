@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lance_io import _kernels
-from lance_io.encodings.api import WholeLayout
 from lance_io.encodings.v0_1.batched_leaf import SHARED_BYTES_MAX, fixed_shape
 from lance_io.encodings.v0_1.field_pages import page_kind
 from lance_io.encodings.values import build_values
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _PLAIN, _STRINGS, _WIDE_STRINGS = range(3)
 
 
-class WholeLeaf(WholeLayout):
+class WholeLeaf:
     """A leaf with structs around it at most, of one width or of strings.
 
     path  as the table declares it

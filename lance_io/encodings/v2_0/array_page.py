@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lance_io._kernels import DamagedError
+from lance_io._kernels import DamagedError, WholeArray
 from lance_io.encodings.api import ArrayLayout, PageDescription, RowSelection
 from lance_io.encodings.cuts import PageCuts, cut_evenly
 from lance_io.encodings.v2_0.array import open_array
@@ -34,9 +34,12 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io._kernels import Leaf, WholeArray
+    from lance_io._kernels import Leaf
     from lance_io.encodings.api import PageIndex
+    from lance_io.encodings.v2_0.array import ArrayEncoding
+    from lance_io.encodings.v2_0.located import ValuesKind
     from lance_io.encodings.v2_0.variable import Ends
+    from lance_io.encodings.v2_0.whole import Described
     from lance_io.format.columns import PageInfo
     from lance_io.levels.path import LeafPath, PathNode
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
@@ -103,17 +106,71 @@ class ArrayPage(ArrayLayout):
     kind    its values, if kernels can take them
     """
 
+    _info: PageInfo  # of a page like another one
+
     def __init__(self, source: ArraySource, path: LeafPath, above: int) -> None:
         self.source = source
         self.num_rows = source.num_rows
         self.num_bytes = source.num_bytes
         self.path = path
         self.structs = path.nodes[above:-1]
-        self.values = open_array(source.message, path.leaf_type, source.num_rows, source.buffers)
-        self.kind = None if path.leaf.is_blob or path.members is not None else kind_of(self.values)
         self.above = above
+        self._shape = None if self.kind is None else self.kind.shape
         self.join_key = self._join_key()
         self.stride_bytes = 0 if self.kind is None else self.kind.stride_bytes
+
+    # What is found out at once above, and for a page like another one when somebody asks.
+
+    @cached_property
+    def source(self) -> ArraySource:
+        """The page as its column's metadata describe it."""
+        return ArraySource.of(self._info, ())
+
+    @cached_property
+    def values(self) -> ArrayEncoding:
+        """How its values are encoded."""
+        source = self.source
+        return open_array(source.message, self.path.leaf_type, source.num_rows, source.buffers)
+
+    @cached_property
+    def kind(self) -> ValuesKind | None:
+        """Its values, if kernels can take them."""
+        return None if self.path.leaf.is_blob or self.path.members is not None else kind_of(self.values)
+
+    @cached_property
+    def _relative(self) -> tuple[Described, list[tuple[int, int, int]]] | None:
+        """What `whole` is made of, each range as the number of its buffer and the bytes in that."""
+        if self.kind is None or self.above or any(node.kind is not NodeKind.STRUCT for node in self.structs):
+            return None  # below lists a page is read with theirs, or only described
+        found = whole_values(self.values, self.kind, self.num_rows, around_leaf(self.structs))
+        if found is None:
+            return None
+        places = []
+        for start, end in found[1]:
+            number = self.source.buffers.own_at(start, end)
+            if number is None:
+                return None
+            at = self.source.buffers.of_page[number][0]
+            places.append((number, start - at, end - at))
+        return found[0], places
+
+    def elsewhere(self, page: PageInfo) -> ArrayPage | None:
+        """A page with the same message, rows and sizes of buffers in another place; None where that is not possible."""
+        relative = self._relative
+        if relative is None:
+            return None
+        made = ArrayPage.__new__(ArrayPage)
+        made._info = page
+        made.num_rows = self.num_rows
+        made.num_bytes = self.num_bytes
+        made.path = self.path
+        made.structs = self.structs
+        made.above = self.above
+        made._shape = self._shape
+        made.join_key = self.join_key
+        made.stride_bytes = self.stride_bytes
+        made._relative = relative
+        return made
 
     def _join_key(self) -> str | None:
         is_located = not isinstance(self.values, Variable) or self.values.ends.are_few
@@ -124,9 +181,13 @@ class ArrayPage(ArrayLayout):
     @cached_property
     def whole(self) -> WholeArray | None:  # type: ignore[override]  # found when it is first asked for
         """The page for the kernel that decodes all of it with others; None where it must be read by itself."""
+        if "source" not in self.__dict__ and self._relative is not None:  # nothing else was asked of it
+            (given, places), offsets = self._relative, self._info.buffer_offsets
+            return WholeArray(*given, [(offsets[at] + start, offsets[at] + end) for at, start, end in places])
         if self.kind is None or self.above:
             return None
-        return whole_values(self.values, self.kind, self.num_rows, around_leaf(self.structs))
+        found = whole_values(self.values, self.kind, self.num_rows, around_leaf(self.structs))
+        return None if found is None else WholeArray(*found[0], found[1])
 
     @property
     def row_bits(self) -> int | None:
@@ -164,10 +225,10 @@ class ArrayPage(ArrayLayout):
 
     def leaf_array(self, leaf: Leaf) -> pa.Array:
         """The array of the leaf."""
-        assert self.kind is not None, "kernels decode no other pages"
+        assert self._shape is not None, "kernels decode no other pages"
         num_items, values, layers = leaf
         _, bitmap, null_count, _ = layers[0]
-        return build_values(self.path.leaf_type, self.kind.shape, values, num_items, bitmap, null_count)
+        return build_values(self.path.leaf_type, self._shape, values, num_items, bitmap, null_count)
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows: one round; two for strings whose ends are not known."""

@@ -128,6 +128,11 @@ class PageBuffers:
     of_page: tuple[tuple[int, int], ...]
     of_column: tuple[tuple[int, int], ...]
 
+    def own_at(self, start: int, end: int) -> int | None:
+        """The number of the page's only buffer that these bytes of the file are in; None where there is not one."""
+        found = [number for number, (at, size) in enumerate(self.of_page) if at <= start and end <= at + size]
+        return found[0] if len(found) == 1 else None
+
     def resolve(self, buffer: pb.Buffer, plain_bytes: int, compression: pb.Compression | None = None) -> StoredBuffer:
         """The buffer of a message. Raises FormatError where it is missing or too small, UnsupportedError for a
         compression that nobody reads and for buffers of the file.

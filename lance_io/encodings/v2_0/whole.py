@@ -29,10 +29,17 @@ if TYPE_CHECKING:
     from lance_io.spans import Fetched
 
     FileRange = tuple[int, int]
+    Coding = tuple[int, int, bool]
+    Described = tuple[int, bytes, int, bool, int, Coding | None, tuple[int, Coding] | None, None]
 
 
-def whole_values(values: ArrayEncoding, kind: ValuesKind, num_rows: int, around: bytes) -> WholeArray | None:
-    """A page of values; None for those with a dictionary that is stored otherwise than writers do."""
+def whole_values(
+    values: ArrayEncoding, kind: ValuesKind, num_rows: int, around: bytes
+) -> tuple[Described, list[FileRange]] | None:
+    """A page of values, as what a `WholeArray` is made of: all but its ranges, and these.
+
+    None for values with a dictionary that is stored otherwise than writers do.
+    """
     ends, items, ranges = None, None, []
     if isinstance(values, Variable):
         ends = _coding(values.ends)
@@ -48,7 +55,7 @@ def whole_values(values: ArrayEncoding, kind: ValuesKind, num_rows: int, around:
     else:
         ranges = _fixed_ranges(values, kind, 0, num_rows)
     has_bitmap = kind.present_at is not None
-    return _kernels.WholeArray(num_rows, around, kind.row_bits, has_bitmap, kind.num_bitmaps, ends, items, None, ranges)
+    return (num_rows, around, kind.row_bits, has_bitmap, kind.num_bitmaps, ends, items, None), ranges
 
 
 def whole_lists(

@@ -13,10 +13,12 @@ Specification: structural encodings 2.1, section 10.3.
 from __future__ import annotations
 
 import struct
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
@@ -28,13 +30,16 @@ from lance_io.encodings.v2_1.page import PageSource, damage_error
 from lance_io.encodings.values import build_values
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.limits import PAGE_ROWS_MAX
+from lance_io.proto import encodings21_pb2 as pb
+from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from lance_io._kernels import Layer
     from lance_io.codecs.tree import Codec
-    from lance_io.proto import encodings21_pb2 as pb
 
 INLINE_VALUE_BYTES_MAX = 32
 
@@ -49,6 +54,36 @@ class ConstantPage(NullPage):
         self.rep_codec = decode_levels_codec(message.rep_compression) if has_rep else None
         self.def_codec = decode_levels_codec(message.def_compression) if has_def else None
         super().__init__(source, message)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether it is a value without levels, one for each row, of a field that is a leaf: see `whole`."""
+        dtype = self.source.path.leaf_type
+        is_leaf = len(self.source.path.nodes) == 1 and self.source.path.members is None and tuple(self.layers) == (1,)
+        return is_leaf and self.is_constant and len(self.source.buffer_sizes) < 2 and not pa.types.is_dictionary(dtype)
+
+    def elsewhere(self, source: PageSource, inline_value: bytes | None) -> ConstantPage:
+        """The same layout, of a page that `is_plain`, over other buffers, as many, or of another value."""
+        found = ConstantPage.__new__(ConstantPage)
+        found.source = source
+        found.num_rows = source.num_rows
+        found.layers = self.layers
+        found.program = self.program
+        found.inline_value = inline_value
+        found.message = self.message
+        found.rep_codec = self.rep_codec
+        found.def_codec = self.def_codec
+        found.is_plain = True
+        return found
+
+    def whole(self, part: memoryview | None) -> pa.Array:
+        """All rows of a page that `is_plain`; `part` is its buffer, if it has one."""
+        dtype, count, value = self.source.path.leaf_type, self.num_rows, self.inline_value
+        if value is not None and _is_of_width(dtype, len(value)):
+            return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(value * count)], 0)
+        stored = (value,) if value is not None else _scalar_buffers(memoryview(b"") if part is None else part)
+        shape, buffers = _repeat(dtype, stored, count)
+        return build_values(dtype, shape, buffers, count, None, 0)
 
     def _check(self, message: pb.ConstantLayout) -> None:
         count = len(self.source.buffer_sizes)
@@ -114,6 +149,40 @@ class ConstantPage(NullPage):
     def _level_codecs(self) -> tuple[Codec, Codec]:
         plain = super()._level_codecs()
         return self.rep_codec or plain[0], self.def_codec or plain[1]
+
+
+def value_at(encoding: bytes, page: ConstantPage) -> tuple[bytes, bytes] | None:
+    """What is around the value of a page in its message, which says the same with another value of that length.
+
+    All of it in front, if the value is not there; None where it cannot be told apart.
+    """
+    value = page.inline_value
+    if value is None:
+        return encoding, b""
+    at = encoding.find(value)
+    before, behind = encoding[:at], encoding[at + len(value) :]
+    others = bytes(255 - byte for byte in value)
+    try:
+        message, changed = pb.PageLayout.FromString(encoding), pb.PageLayout.FromString(before + others + behind)
+    except DecodeError:
+        return None
+    if not value or changed.constant_layout.inline_value != others:
+        return None
+    changed.constant_layout.inline_value = value
+    return (before, behind) if changed == message else None
+
+
+def whole_ranges(pages: Sequence[ConstantPage]) -> Ranges:
+    """All buffers of pages."""
+    starts = np.array([at for page in pages for at in page.source.buffer_offsets], dtype=np.int64)
+    return Ranges(starts, starts + np.array([size for page in pages for size in page.source.buffer_sizes], np.int64))
+
+
+def _is_of_width(dtype: pa.DataType, num_bytes: int) -> bool:
+    """Whether values of a type lie in memory as so many bytes each."""
+    if pa.types.is_nested(dtype) or pa.types.is_boolean(dtype):
+        return False
+    return _byte_width(dtype) == num_bytes > 0
 
 
 def _scalar_buffers(part: memoryview) -> tuple[bytes, ...]:

@@ -7,12 +7,13 @@ through all of their columns, so the `Column` that takes and scans see has the r
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lance_io.encodings.v2_0.array_page import ArrayPage, ArraySource, HeaderPage
+from lance_io.encodings.v2_0.array_page import SHARED_MESSAGE_BYTES_MAX, ArrayPage, ArraySource, HeaderPage
 from lance_io.encodings.v2_0.list_page import Items, ListPage
 from lance_io.errors import FormatError
 from lance_io.format.columns import LazyItems
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Schema
     from lance_io.spans import IntArray
 
+ALIKE_PAGES_MAX: Final = 256
 _BYTES: Final = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
@@ -88,7 +90,19 @@ class _LeafPages(ArrayPages):
         self._above = above
 
     def _make_page(self, number: int) -> ArrayPage:
-        return ArrayPage(self._source(number), self._path, self._above)
+        info = self._info.pages[number]
+        if self._above or self._info.buffer_offsets or len(info.encoding) > SHARED_MESSAGE_BYTES_MAX:
+            return ArrayPage(self._source(number), self._path, self._above)
+        alike = self._columns.alike
+        key = self._index, id(self._path), info.type_name, info.encoding, info.num_rows, info.buffer_sizes
+        known = alike.get(key)
+        if known is not None:
+            return known.elsewhere(info) or ArrayPage(self._source(number), self._path, self._above)
+        page = ArrayPage(self._source(number), self._path, self._above)
+        if len(alike) >= ALIKE_PAGES_MAX:
+            alike.clear()
+        alike[key] = page  # which keeps the path, so that no other one has its identity
+        return page
 
 
 class _ListPages(ArrayPages):
@@ -153,11 +167,13 @@ class ColumnTree:
     paths    of every column, in order: those of headers and lists end at their field
     lists    the columns of the lists above each, outermost first
     headers  those of the structs
+    alike    pages of files that have this tree, by all but their places: most differ in nothing else
     """
 
     paths: tuple[LeafPath, ...]
     lists: tuple[tuple[int, ...], ...]
     headers: tuple[tuple[int, ...], ...]
+    alike: dict[tuple[Any, ...], ArrayPage] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, schema: Schema) -> ColumnTree:
@@ -214,6 +230,7 @@ class ArrayColumns:
 
     key      of the file
     tree     of its columns
+    alike    pages of files with the same tree, by all but their places
     info_of  what the metadata says about a column
     """
 
@@ -221,6 +238,7 @@ class ArrayColumns:
         self._key = key
         self._tree = tree
         self._info_of = info_of
+        self.alike = tree.alike
 
     def rows_and_pages(self, index: int, path: LeafPath) -> tuple[int, IntArray, ArrayPages]:
         """What a leaf is read from: the column whose pages these are, the rows before each, and the pages.

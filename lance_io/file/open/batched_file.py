@@ -100,14 +100,19 @@ class BatchedFile:
         """None: the page table is here."""
         return []
 
-    def view(self, here: FileColumns) -> FileView:
-        """The columns of a projection. Raises FormatError and UnsupportedError that name column and batch."""
+    def view(self, here: FileColumns, *, keep: bool = True) -> FileView:
+        """The columns of a projection. Raises FormatError and UnsupportedError that name column and batch.
+
+        keep  remember them
+        """
         view = self._views.get(id(here))
         if view is None:
             if not self.has_ids(here.ref):
                 text = f"the table names fields {ids_of(here.ref)}, another version of it {self._ids}"
                 raise FormatError(text, path=self.key)
             view = FileView(here, self._columns(here))
+            if not keep:
+                return view
             if len(self._views) >= VIEWS_MAX:
                 self._views.clear()
             self._views[id(here)] = view

@@ -8,7 +8,7 @@ the same byte by byte but for numbers of items and the symbols of strings.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, overload
 
 from lance_io._kernels import split_items
 from lance_io.codecs.tree import FSST_TABLE_BYTES
@@ -16,6 +16,8 @@ from lance_io.encodings.api import ArrayLayout
 from lance_io.encodings.registry import open_page
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, symbols_at
+from lance_io.encodings.v2_1.page import PageSource
+from lance_io.encodings.v2_2.constant import ConstantPage, value_at
 from lance_io.errors import FormatError
 from lance_io.format.columns import PageInfo
 from lance_io.format.error_context import REFUSALS, place_error
@@ -84,7 +86,9 @@ class Pages(Sequence["PageLayout"]):
         if item is not None and type(item) is not tuple:
             return item  # type: ignore[no-any-return]
         info = self._infos[number] if item is None else PageInfo._make(item)
-        layout = self._items[number] = self._open(info, number if number >= 0 else number + len(self._items))
+        layout = self._open(info, number if number >= 0 else number + len(self._items))
+        if not _is_plain(layout):  # others are made in no time, and there may be many
+            self._items[number] = layout
         return layout
 
     def num_bytes(self, number: int) -> int:
@@ -107,12 +111,16 @@ class Pages(Sequence["PageLayout"]):
             layout = open_page(self._version, page, self._path)
         except REFUSALS as error:
             raise place_error(error, self._where(number), self._key) from error.__cause__
-        if layouts is not None and isinstance(layout, MiniBlockPage):
+        if layouts is not None and (isinstance(layout, MiniBlockPage) or _is_plain(layout)):
             layouts.remember(layout, page, self._version, self._index)
         return layout
 
     def _where(self, number: int) -> str:
         return f"{where(self._index, self._path)}, page {number}"
+
+
+def _is_plain(page: PageLayout) -> TypeGuard[ConstantPage]:
+    return type(page) is ConstantPage and page.is_plain
 
 
 class OnePage(Sequence["PageLayout"]):
@@ -151,15 +159,27 @@ class Layouts:
     def __init__(self) -> None:
         self._same: dict[tuple[Any, ...], MiniBlockPage] = {}
         self._coded: dict[tuple[Any, ...], tuple[bytes, bytes, MiniBlockPage]] = {}
+        self._constant: dict[tuple[Any, ...], tuple[bytes, bytes, ConstantPage]] = {}
 
-    def like(self, page: PageInfo, version: FileVersion, index: int) -> MiniBlockPage | None:
+    def _constant_like(self, page: PageInfo, version: FileVersion, index: int) -> ConstantPage | None:
+        """The same for pages of one value, whatever that is."""
+        encoding = page.encoding
+        known = self._constant.get((version.minor, index, len(page.buffer_sizes), len(encoding)))
+        if known is None or not (encoding.startswith(known[0]) and encoding.endswith(known[1])):
+            return None
+        before, behind, layout = known
+        value = None if layout.inline_value is None else encoding[len(before) : len(encoding) - len(behind)]
+        _, _, _, path, rules = layout.source
+        return layout.elsewhere(PageSource(page.buffer_offsets, page.buffer_sizes, page.num_rows, path, rules), value)
+
+    def like(self, page: PageInfo, version: FileVersion, index: int) -> MiniBlockPage | ConstantPage | None:
         """The layout of a page of the column `index`, if there was one whose message is the same.
 
         None as well for what a check refuses, of the symbols or the number of items: then the message's decoder tells.
         """
         parts = split_items(page.encoding)
         if parts is None:
-            return None
+            return self._constant_like(page, version, index)
         before, num_items, behind = parts
         sizes, symbols = page.buffer_sizes, None
         if len(before) <= SHARED_LAYOUT_BYTES_MAX:
@@ -174,8 +194,16 @@ class Layouts:
         found = known.elsewhere(page.buffer_offsets, sizes, num_items, page.num_rows)
         return found if symbols is None or found.recode(symbols) else None
 
-    def remember(self, layout: MiniBlockPage, page: PageInfo, version: FileVersion, index: int) -> None:
+    def remember(self, layout: MiniBlockPage | ConstantPage, page: PageInfo, version: FileVersion, index: int) -> None:
         """A layout for further pages, if it is worth it and there is room."""
+        if isinstance(layout, ConstantPage):
+            around = value_at(page.encoding, layout) if len(page.encoding) <= SHARED_LAYOUT_BYTES_MAX else None
+            if around is not None:
+                if len(self._constant) >= SHARED_LAYOUTS_MAX:
+                    self._constant.clear()
+                key = version.minor, index, len(page.buffer_sizes), len(page.encoding)
+                self._constant[key] = (*around, layout)
+            return
         parts = split_items(page.encoding)
         if parts is None:
             return

@@ -206,11 +206,19 @@ class OpenedFile:
         parts = decode_columns(self._messages, indices, self.footer)
         return [self.info(at) if one is None else ordinary_info(at, *one) for at, one in enumerate(parts)]
 
-    def view(self, here: FileColumns) -> FileView:
-        """The columns of a projection; raises as `column`, and FormatError for types other than the table's."""
+    def view(self, here: FileColumns, *, keep: bool = True) -> FileView:
+        """The columns of a projection; raises as `column`, and FormatError for types other than the table's.
+
+        keep  remember them, and what they are made of
+        """
         view = self._views.get(id(here))
         if view is None:
+            had_some = bool(self._columns)
             view = FileView(here, self._declare_columns(here.of_leaves))
+            if not keep:
+                if not had_some:
+                    self._columns, self._others = {}, {}
+                return view
             if len(self._views) >= VIEWS_MAX:
                 self._views.clear()
             self._views[id(here)] = view

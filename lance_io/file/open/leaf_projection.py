@@ -88,8 +88,11 @@ class Projection:
         found.__dict__.update(self.__dict__, _located={})
         return found
 
-    def locate(self, source: FragmentSource) -> list[FileColumns]:
-        """Which file of a fragment holds which leaves; leaves that no file has are left out."""
+    def locate(self, source: FragmentSource, *, keep: bool = True) -> list[FileColumns]:
+        """Which file of a fragment holds which leaves; leaves that no file has are left out.
+
+        keep  remember it, as takes come back to it
+        """
         known = self._located.get(id(source))
         if known is not None:
             return known[1]
@@ -98,7 +101,8 @@ class Projection:
             of_leaves = self._leaf_columns(ref)
             if of_leaves.columns:
                 found.append(FileColumns(ref, of_leaves))
-        self._located[id(source)] = source, found
+        if keep:
+            self._located[id(source)] = source, found
         return found
 
     def _leaf_columns(self, ref: FileRef) -> LeafColumns:

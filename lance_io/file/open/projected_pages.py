@@ -55,8 +55,8 @@ class TableFile(Protocol):
         """Which of these columns' metadata has not been read."""
         ...
 
-    def view(self, here: FileColumns) -> FileView:
-        """The columns of a projection; raises FormatError and UnsupportedError."""
+    def view(self, here: FileColumns, *, keep: bool = True) -> FileView:
+        """The columns of a projection, remembered if `keep` says so; raises FormatError and UnsupportedError."""
         ...
 
 

@@ -9,7 +9,7 @@ Small files, which are at hand as a whole once they are open, are decoded by one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from lance_io.encodings.v0_1.whole_leaf import WholeLeaf, decode_files
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import Tail
 from lance_io.file.open.column_pages import where
-from lance_io.file.scan.page_slices import Piece
+from lance_io.file.scan.page_slices import Piece, WholeFiles
 from lance_io.limits import SCAN_JOB_BYTES, SCAN_JOB_ROWS
+from lance_io.spans import Fetched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
     from lance_io.file.open.projected_pages import TableFile
     from lance_io.levels.path import LeafPath
-    from lance_io.spans import Fetched, IntArray
+    from lance_io.spans import IntArray, Steps
 
 
 # -- all of small files ----------------------------------------------------------------------------------------------
@@ -52,12 +53,45 @@ class _WholeColumn:
         self.where = where(index, path)
 
 
+class _WholeBatchedFiles(WholeFiles):
+    """Files of version 0.1."""
+
+    def decode_groups(self, files: Sequence[tuple[Sequence[Piece], Fetched]]) -> list[pa.Array]:
+        """See `WholeFiles`: one kernel call; what that refuses is read in general, which says what is wrong."""
+        wanted: list[Any] = []
+        for group, fetched in files:
+            file = cast("BatchedFile", group[0].file)
+            table = file.page_table
+            place = int(fetched.offsets[0]), file.size_bytes
+            one = (fetched.buffer, *place, file.metadata.row_starts, table.data)
+            wanted.append((one, table.first_id, [piece.page for piece in group]))
+        arrays: list[pa.Array] = []
+        for (group, fetched), found in zip(files, decode_files(wanted), strict=True):
+            arrays += _one_by_one(group, fetched) if found is None else found
+        return arrays
+
+
+_WHOLE_FILES: Final = _WholeBatchedFiles()
+
+
 @dataclass(slots=True, eq=False)
 class WholePiece(Piece):
     """All rows of a column of a file that is at hand as a whole; `here` says which file, `at` which of its columns."""
 
     here: FileColumns | None = None
     at: int = 0
+
+    @property
+    def joined_kind(self) -> WholeFiles:
+        """See `Piece`."""
+        return _WHOLE_FILES
+
+    def steps(self) -> Steps[pa.Array]:
+        """Decode it by itself: all bytes are at hand."""
+        assert self.tail is not None, "the file was read to open it"
+        yield from ()  # no round; it makes this a generator, which `Piece` asks for
+        (array,) = _WHOLE_FILES.decode_groups([([self], Fetched(self.tail.buffer, np.zeros(1, dtype=np.int64)))])
+        return array
 
 
 def whole_pieces(
@@ -71,7 +105,7 @@ def whole_pieces(
         return None
     num_bytes = file.size_bytes // len(columns)
     return [
-        [WholePiece(file, cast("Column", column), 0, 0, row_end, num_bytes, tail, True, None, here, at)]
+        [WholePiece(file, cast("Column", column), 0, 0, row_end, num_bytes, tail, True, here=here, at=at)]
         for at, column in enumerate(columns)
     ]
 
@@ -85,24 +119,6 @@ def _whole_columns(of_leaves: LeafColumns) -> Sequence[_WholeColumn]:
         made = [_WholeColumn(index, path, leaf) for index, path, leaf in columns if leaf is not None]
         found = of_leaves.made["0.1"] = made if len(made) == len(leaves) else ()
     return found
-
-
-def decode_groups(files: Sequence[tuple[Sequence[Piece], Fetched]]) -> list[pa.Array]:
-    """All rows of such pieces of some files, one array each. Raises FormatError and UnsupportedError.
-
-    files  pieces of one file each, and all bytes of that
-    """
-    wanted: list[Any] = []
-    for group, fetched in files:
-        file = cast("BatchedFile", group[0].file)
-        table = file.page_table
-        place = int(fetched.offsets[0]), file.size_bytes
-        one = (fetched.buffer, *place, file.metadata.row_starts, table.data)
-        wanted.append((one, table.first_id, [piece.page for piece in group]))
-    arrays: list[pa.Array] = []
-    for (group, fetched), found in zip(files, decode_files(wanted), strict=True):
-        arrays += _one_by_one(group, fetched) if found is None else found
-    return arrays
 
 
 def _one_by_one(group: Sequence[Piece], fetched: Fetched) -> list[pa.Array]:

@@ -10,23 +10,26 @@ bytes (`encodings/cuts.py` tells the one exception).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import limits
 from lance_io._kernels import DamagedError
-from lance_io.encodings.api import ArrayLayout, RowSelection, WholeLayout
+from lance_io.encodings.api import ArrayLayout, RowSelection
 from lance_io.encodings.cuts import cut_page
 from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1 import miniblock
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.encodings.v2_1.page import damage_error
+from lance_io.encodings.v2_2 import constant
+from lance_io.encodings.v2_2.constant import ConstantPage
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_steps import served_by, side_by_side
 from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.format.version import V0_1, V2_0
-from lance_io.spans import Ranges
+from lance_io.spans import Fetched, Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.projected_pages import TableFile
     from lance_io.io.cache import SearchCache
-    from lance_io.spans import Fetched, Steps
+    from lance_io.spans import Steps
 
 NEARLY_ALL: Final = 7 / 8  # reading the rest of the page too costs less than a round for its index
 
@@ -63,21 +66,31 @@ class Piece:
     tail: Tail | None
     is_whole: bool
     index: PageIndex | None = None
+    _page: PageLayout | None = None
 
     @property
     def page(self) -> PageLayout:
         """Layout of the page."""
-        return self.column.pages[self.number]
+        page = self._page
+        if page is None:
+            page = self._page = self.column.pages[self.number]
+        return page
 
     @property
-    def is_joined(self) -> bool:
-        """Whether it is a page that can be decoded in one call with others."""
+    def joined_kind(self) -> Any:
+        """What decodes it together with others of the kind: see `_decode_joined`; None where nothing does."""
         if not self.is_whole or self.index is not None:
-            return False
+            return None
         page = self.page
         if type(page) is MiniBlockPage:
-            return not page.keeps_indices
-        return isinstance(page, WholeLayout) or (isinstance(page, ArrayLayout) and page.whole is not None)
+            return None if page.keeps_indices else miniblock
+        if type(page) is ConstantPage:
+            return constant if page.is_plain else None
+        if not isinstance(page, ArrayLayout) or page.whole is None:
+            return None
+        from lance_io.encodings.v2_0 import whole  # with all that reads 2.0, which new tables do not need
+
+        return whole
 
     @property
     def slots(self) -> tuple[int, int]:
@@ -136,6 +149,17 @@ class Piece:
         return place_error(error, f"{self.column.where}, page {self.number}", self.file.key)
 
 
+class WholeFiles(ABC):
+    """What decodes pieces that are all rows of their file from all of its bytes, together with others."""
+
+    @abstractmethod
+    def decode_groups(self, files: Sequence[tuple[Sequence[Piece], Fetched]]) -> list[pa.Array]:
+        """An array for each piece. Raises FormatError and UnsupportedError, which say where.
+
+        files  pieces of one file each, and all bytes of that
+        """
+
+
 def read_group(group: Sequence[Piece]) -> Steps[list[pa.Array]]:
     """Read and decode some pieces of one file, as `Piece.steps` does; whole pages that can be in one kernel call."""
     joined, others = _split_joined(group)
@@ -169,9 +193,10 @@ def read_groups(groups: Sequence[Sequence[Piece]]) -> FilesSteps[list[pa.Array]]
 
 def _split_joined(group: Sequence[Piece]) -> tuple[list[int], list[int]]:
     """Places of the pieces that can be decoded in one call with others, and of the rest."""
-    is_joined = [piece.is_joined for piece in group]
-    joined = [at for at, one in enumerate(is_joined) if one]
-    return joined, [at for at, one in enumerate(is_joined) if not one]
+    kinds = [piece.joined_kind for piece in group]
+    kind = next((one for one in kinds if one is not None), None)
+    joined = [at for at, one in enumerate(kinds) if one is kind] if kind is not None else []
+    return joined, [at for at, one in enumerate(kinds) if one is not kind or kind is None]
 
 
 def _fetch_group(
@@ -182,6 +207,8 @@ def _fetch_group(
     if not joined:
         return None, (yield from together(steps))
     ranges = _whole_ranges([group[at] for at in joined])
+    if not len(ranges):  # values that the metadata have
+        return Fetched(b"", ranges.starts), (yield from together(steps))
     if not others:
         return (yield from served_by(group[0].tail, fetch(ranges))), []
     ranges.keep = True  # the others may take more rounds, and this is decoded after the last one
@@ -190,26 +217,30 @@ def _fetch_group(
 
 
 def _read_joined(group: list[Piece]) -> Steps[list[pa.Array]]:
-    fetched = yield from served_by(group[0].tail, fetch(_whole_ranges(group)))
+    ranges = _whole_ranges(group)
+    if not len(ranges):
+        return _decode_joined([(group, Fetched(b"", ranges.starts))])
+    fetched = yield from served_by(group[0].tail, fetch(ranges))
     return _decode_joined([(group, fetched)])
 
 
 def _whole_ranges(group: list[Piece]) -> Ranges:
-    if isinstance(group[0].page, WholeLayout):
+    if isinstance(group[0].joined_kind, WholeFiles):
         return Ranges.of((0, group[0].file.size_bytes))
-    ranges: Ranges = _kind_of(group).whole_ranges([piece.page for piece in group])
+    ranges: Ranges = group[0].joined_kind.whole_ranges([piece.page for piece in group])
     return ranges
 
 
 def _decode_joined(files: list[tuple[list[Piece], Fetched]]) -> list[pa.Array]:
     """All rows of the pages of some files, from what `_whole_ranges` asked for: one kernel call for each kind."""
     arrays: list[pa.Array] = []
-    for kind, run in groupby(files, lambda one: _kind_of(one[0])):
+    for kind, run in groupby(files, lambda one: one[0][0].joined_kind):
         here = list(run)
-        if kind is WholeLayout:
-            from lance_io.file.scan.batch_pieces import decode_groups  # with all that reads 0.1
-
-            arrays += decode_groups(here)
+        if isinstance(kind, WholeFiles):
+            arrays += kind.decode_groups(here)
+            continue
+        if kind is constant:
+            arrays += [array for group, fetched in here for array in _constants(group, fetched)]
             continue
         try:
             arrays += kind.decode_whole([([piece.page for piece in group], fetched) for group, fetched in here])
@@ -220,15 +251,20 @@ def _decode_joined(files: list[tuple[list[Piece], Fetched]]) -> list[pa.Array]:
     return arrays
 
 
-def _kind_of(group: list[Piece]) -> Any:
-    """The module that reads whole pages like those of a file; of version 0.1 what tells these."""
-    if type(group[0].page) is MiniBlockPage:
-        return miniblock
-    if isinstance(group[0].page, WholeLayout):
-        return WholeLayout
-    from lance_io.encodings.v2_0 import whole  # with all that reads 2.0, which new tables do not need
-
-    return whole
+def _constants(group: list[Piece], fetched: Fetched) -> list[pa.Array]:
+    """All rows of pages of one value, from the buffers of those that have one."""
+    arrays, number = [], 0
+    for piece in group:
+        page: Any = piece.page
+        part = None
+        if page.source.buffer_sizes:
+            part = fetched.piece(number, page.source.buffer_sizes[0])
+            number += 1
+        try:
+            arrays.append(page.whole(part))
+        except REFUSALS as error:
+            raise piece.locate(error) from error.__cause__
+    return arrays
 
 
 def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) -> Steps[pa.Array]:

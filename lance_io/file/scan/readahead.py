@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 PIECES_AHEAD: Final = 2 * (os.cpu_count() or 1)  # keeps every core busy while the consumer looks at a batch
 SPANS_AHEAD: Final = 8  # fragments begun ahead on the engine's loop, as far as pieces and budget go
+KEPT_FILES_MAX: Final = 4096  # a scan of more files keeps only their metadata: the collector visits all that is kept
 SPANS_AHEAD_MAX: Final = 64  # and of those whose files all fit what may be read ahead
 
 
@@ -78,8 +79,13 @@ def _piece_bytes(context: ReadContext) -> int:
     return min(limits.SCAN_PIECE_BYTES, max(least, int(limits.SCAN_PIECE_BYTES * share**4)))
 
 
-def file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileSteps[list[tuple[int, Piece]]]:
-    """The pieces of one file, each with its leaf's field id."""
+def file_pieces(
+    context: ReadContext, here: FileColumns, span: Span, *, keep: bool = True
+) -> FileSteps[list[tuple[int, Piece]]]:
+    """The pieces of one file, each with its leaf's field id.
+
+    keep  whether columns and pages are remembered with the file, for who reads it next
+    """
     source, start, end = span
     is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
     file, tail = yield from open_cached(context, here.ref, here.columns, is_whole=is_whole)
@@ -89,7 +95,7 @@ def file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileStep
         whole = whole_pieces(file, here, start, end, tail)
         if whole is not None:
             return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, whole, strict=True) for piece in column]
-    wanted, piece_bytes = file.view(here).columns, _piece_bytes(context)
+    wanted, piece_bytes = file.view(here, keep=keep).columns, _piece_bytes(context)
     if file.version == V0_1:
         columns = batch_pieces(file, wanted, start, end, tail, piece_bytes)
     else:

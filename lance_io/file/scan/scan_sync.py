@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from lance_io import limits
 from lance_io.file.file_requests import read_file_sync, read_files_sync
 from lance_io.file.file_steps import side_by_side
-from lance_io.file.scan.batches import Collector, Cutter
+from lance_io.file.scan.batches import Collector, Cutter, ScanBatch
 from lance_io.file.scan.page_slices import goes_behind, goes_with, read_group, read_groups
-from lance_io.file.scan.readahead import DEFAULT_READAHEAD, Readahead, file_pieces, group_bytes, in_row_order
+from lance_io.file.scan.readahead import (
+    DEFAULT_READAHEAD,
+    KEPT_FILES_MAX,
+    Readahead,
+    file_pieces,
+    group_bytes,
+    in_row_order,
+)
 from lance_io.io.spares import spares
 from lance_io.io.stats import count_held
 from lance_io.runtime import cpu_count, cpu_pool
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
 
     from lance_io.file.open.file_source import ReadContext
     from lance_io.file.open.leaf_projection import Projection
-    from lance_io.file.scan.batches import ScanBatch
     from lance_io.file.scan.page_slices import Piece
     from lance_io.file.scan.readahead import Span
     from lance_io.io.budget import Pool
@@ -98,6 +104,16 @@ class _Held:
             job.kept_bytes -= num_bytes
             used_bytes = self._in_use.get(leaf_id, 0)
             self._in_use[leaf_id] = num_bytes
+        if used_bytes:
+            self._pool.charge(-used_bytes)
+
+    def use_together(self, job: _Job, leaf_ids: Sequence[int]) -> None:
+        """`use` for the next piece of each of some leaves."""
+        with self._lock:
+            sizes = [job.sizes.popleft() for _ in leaf_ids]
+            job.kept_bytes -= sum(sizes)
+            used_bytes = sum([self._in_use.get(leaf_id, 0) for leaf_id in leaf_ids])
+            self._in_use.update(zip(leaf_ids, sizes, strict=True))
         if used_bytes:
             self._pool.charge(-used_bytes)
 
@@ -191,10 +207,34 @@ class _Job:
 
     def pop(self) -> tuple[int, Piece, pa.Array]:
         """The next piece, decoded; nothing of it is kept."""
+        _, leaf_id, piece = self._places.popleft()
+        return leaf_id, piece, self._decoded().popleft()
+
+    def has_next(self, index: int, leaf_ids: Sequence[int], start: int, end: int) -> bool:
+        """Whether the next pieces are these rows of a span, one for each of these leaves in order."""
+        places = self._places
+        if len(places) < len(leaf_ids):
+            return False
+        for (span, leaf_id, piece), wanted in zip(places, leaf_ids, strict=False):
+            if span != index or leaf_id != wanted or piece.row_start != start or piece.row_end != end:
+                return False
+        return True
+
+    def pop_arrays(self, count: int, num_rows: int) -> list[pa.Array] | None:
+        """The next pieces, decoded; None, and nothing is popped, if some have not as many rows."""
+        arrays = self._decoded()
+        found = list(islice(arrays, count))
+        if any([len(array) != num_rows for array in found]):
+            return None
+        for _ in found:
+            arrays.popleft()
+            self._places.popleft()
+        return found
+
+    def _decoded(self) -> deque[pa.Array]:
         if self._arrays is None:
             self._arrays = deque(self._done())
-        _, leaf_id, piece = self._places.popleft()
-        return leaf_id, piece, self._arrays.popleft()
+        return self._arrays
 
     def _done(self) -> list[pa.Array]:
         if self._future is not None:
@@ -231,6 +271,8 @@ class _Ahead:
         self._ahead = ahead
         self._is_alone = cpu_count() == 1
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
+        self._leaf_ids = list(projection.leaves) if projection.is_flat else []
+        self._keeps = len(spans) <= KEPT_FILES_MAX
         self._source = self._pieces(spans)
         self._next = next(self._source, None)
         self._group_bytes = (
@@ -264,8 +306,8 @@ class _Ahead:
         steps, found = [], []
         for span in spans:
             source, start, end = span
-            places = self._projection.locate(source) if start < end else []
-            steps += [(here.ref, file_pieces(self._context, here, span)) for here in places]
+            places = self._projection.locate(source, keep=self._keeps) if start < end else []
+            steps += [(here.ref, file_pieces(self._context, here, span, keep=self._keeps)) for here in places]
             found.append(len(places))
         if len(steps) == 1:
             pieces = [read_file_sync(steps[0][1], self._context, steps[0][0].key, sinks=self._sinks)]
@@ -333,6 +375,22 @@ class _Ahead:
         index, piece = self._jobs[0].first
         return index == span_index and piece.row_start < row
 
+    def pop_span(self, index: int, start: int, end: int) -> list[pa.Array] | None:
+        """All fields of a span's rows, if each is a leaf whose next piece these are; None otherwise."""
+        leaf_ids = self._leaf_ids
+        if not self._jobs or not leaf_ids or not self._jobs[0].has_next(index, leaf_ids, start, end):
+            return None
+        job = self._jobs[0]
+        if self._is_alone:
+            job.take_back()
+        found = job.pop_arrays(len(leaf_ids), end - start)
+        if found is not None:
+            self._held.use_together(job, leaf_ids)
+            if not job:
+                self._jobs.popleft()
+                self._fill()
+        return found
+
     def pop(self) -> tuple[int, Piece, pa.Array]:
         """The next piece, decoded."""
         job = self._jobs[0]
@@ -371,6 +429,12 @@ def scan_sync(
     pieces = _Ahead(context, projection, spans, ahead)
     try:
         for index, (_, start, end) in enumerate(spans):
+            if batch_rows is None or end - start <= batch_rows:
+                arrays = pieces.pop_span(index, start, end)
+                if arrays is not None:  # all of a small file, as it was decoded
+                    pieces.go_ahead()
+                    yield ScanBatch(index, start, end - start, arrays)
+                    continue
             cutter = Cutter(projection, index, start, end, batch_rows)
             while cutter.position < end:
                 while pieces.before(index, cutter.needs_rows_before):

@@ -200,6 +200,11 @@ class Fragments(Sequence[Fragment]):
             made = self._made[place] = self._decode(place)
         return made
 
+    def passing(self, place: int) -> Fragment:
+        """A fragment that is wanted for a moment: it is not kept, as there may be very many. Raises as getting it."""
+        made = self._made.get(place)
+        return self._decode(place) if made is None else made
+
     def _decode(self, place: int) -> Fragment:
         fragment = decode_fragment(self._messages[place])
         used = {file.base_id for file in fragment.files}
@@ -282,7 +287,7 @@ def _decode_spilled(values: Mapping[int, Any], files: Sequence[DataFile]) -> fro
         found = sum(file.fields.count(field_id) for file in files)
         if found != 1:
             raise FormatError(f"column {field_id} ({LINEAGE_NAMES[field_id]}) is in {found} data files, expected one")
-    return frozenset(field_id for _, field_id in marked)
+    return frozenset(field_id for _, field_id in marked) if marked else _NOTHING_SPILLED
 
 
 def _foreign_parts(message: table_pb2.DataFragment) -> UnsupportedError:

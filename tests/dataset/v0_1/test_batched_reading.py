@@ -314,6 +314,11 @@ def test_small_files_are_decoded_together(tmp_path: Path, monkeypatch: pytest.Mo
         return found
 
     monkeypatch.setattr("lance_io._kernels.scan_batches", counted)
+    one_file = lance_io.dataset(uri).get_fragments()[:1]
+    for name in want.column_names:  # a column of a file alone
+        assert lance_io.dataset(uri).to_table(columns=[name]).equals(want.select([name]))
+        assert lance_io.dataset(uri).scanner(columns=[name], fragments=one_file).to_table().num_rows == 21
+    del files[:]
     assert lance_io.dataset(uri).to_table().equals(want)
     assert (len(files), None in files) == (len(list((tmp_path / "t/data").iterdir())), False)
     monkeypatch.setattr("lance_io._kernels.scan_batches", lambda files, *_: [None] * len(files))
@@ -340,3 +345,11 @@ def test_damage_of_small_files_is_named(tmp_path: Path) -> None:
         swapped_in(uri, made.finish([0, 2]))
         with pytest.raises(FormatError, match=text):
             lance_io.dataset(uri).to_table()
+
+
+def test_a_column_of_one_small_file(tmp_path: Path) -> None:
+    """A piece that has no other one to be decoded with."""
+    rows = pa.table({"i": range(3000), "s": [f"{at}" for at in range(3000)]})
+    uri = written(rows, tmp_path / "t", 1000)
+    for name in rows.column_names:
+        assert lance_io.dataset(uri).to_table(columns=[name]).equals(rows.select([name]))
