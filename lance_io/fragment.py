@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from lance_io.dataset.fragment import LanceFragment
-from lance_io.dataset.version.fragment_metadata import DataFile, DeletionFile, FragmentMetadata, RowIdMeta
+from lance_io.dataset.rows.row_id_sequence import RowIdSequence
+from lance_io.dataset.version.fragment_metadata import (
+    DataFile,
+    DeletionFile,
+    FragmentMetadata,
+    RowDatasetVersionMeta,
+    RowIdMeta,
+)
 from lance_io.dataset.write.write_fragments import write_fragments, write_fragments_async
 
 __all__ = [
@@ -11,7 +18,9 @@ __all__ = [
     "DeletionFile",
     "FragmentMetadata",
     "LanceFragment",
+    "RowDatasetVersionMeta",
     "RowIdMeta",
+    "RowIdSequence",
     "write_fragments",
     "write_fragments_async",
 ]

@@ -65,7 +65,6 @@ ABSENT: Final = (  # why names are not here: a pattern, from the start of the fu
     (r"lance\.dataset\.serialize_row_addrs", "for `ScannerBuilder.row_addr_prefilter`, which is not offered"),
     (r"lance\.blob\.(BlobArray|BlobIterator|BlobType)", "`blob_array` makes such arrays; `lance_io.types.BlobType`"),
     (r"lance\.bitmap\b", "sets of fragment ids are lists and ranges here"),
-    (r"lance\.fragment\.(RowDatasetVersionMeta|RowIdSequence)", "`RowIdMeta` and metadata of fragments carry these"),
     (r"lance\.fragment\.DataFile\.create", "`LanceFragment.create_from_file(path, dataset, 0).files[0]`"),
     (r"lance\.dataset\.(AlterColumn|BulkCommitResult)", "a type of dicts for type checkers; dicts are taken and given"),
     (r"lance\.dataset\.LanceStats\.index_stats", _INDEX),
@@ -97,7 +96,7 @@ MADE_BY_OTHERS: Final = frozenset(  # classes whose objects users get and do not
     (
         *("BlobFile", "Branches", "BufferDescriptor", "CleanupExplanation", "CleanupStats", "ColumnMetadata"),
         *("CommitConflictError", "FileMetadata", "FileStatistics", "LanceSchema", "LanceStats", "PageMetadata"),
-        *("RowIdMeta", "ScanStatistics", "Tags"),
+        *("RowDatasetVersionMeta", "RowIdMeta", "ScanStatistics", "Tags"),
     )
 )
 

@@ -13,11 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
+from lance_io.errors import OperationError
 from lance_io.levels.lists import visible_items
 from lance_io.levels.path import DEFINITION_LEVELS, LIST_LAYERS
 from lance_io.levels.portable import kept
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lance_io.levels.leafpage import LeafPage
 
 _WRAP: Final = (1 << 64) - 1
@@ -47,6 +50,22 @@ class LeafSums:
         )
 
 
+def check_sums(came: Mapping[int, LeafSums], went: Mapping[int, LeafSums], path: str) -> None:
+    """Raise `OperationError` where the rows that came to a writer are not those that went into pages.
+
+    came, went  by column of the file (in version 0.1 by field id)
+    path        of the file
+    """
+    for column in came:
+        written = went.get(column, LeafSums())
+        if came[column] != written:
+            raise OperationError(
+                f"column {column}: the rows that came add up to {came[column]}, those in pages to {written}. "
+                "This is a fault of this library or of this machine's memory; nothing was committed",
+                path=path,
+            )
+
+
 def sum_page(page: LeafPage) -> LeafSums:
     """The sums of the rows of a page."""
     values = page.values
@@ -55,6 +74,15 @@ def sum_page(page: LeafPage) -> LeafSums:
         if slots.any():
             values = kept(values, pa.array(slots == 0))
     return LeafSums(page.num_rows, page.num_levels, len(values), sum_values(values))
+
+
+def sum_flat(values: pa.Array) -> LeafSums:
+    """The sums of values of a column without levels, as files of version 2.0 have them."""
+    return LeafSums(len(values), len(values), len(values) - _num_nulls(values), sum_values(values))
+
+
+def _num_nulls(values: pa.Array) -> int:
+    return len(values) if pa.types.is_null(values.type) else values.null_count
 
 
 def _slot_levels(layers: tuple[int, ...]) -> int:
@@ -105,7 +133,7 @@ def sum_array(array: pa.Array) -> tuple[int, int]:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     dtype = array.type
-    num_nulls = len(array) if pa.types.is_null(dtype) else array.null_count
+    num_nulls = _num_nulls(array)
     if pa.types.is_struct(dtype):
         return _add(num_nulls, [sum_array(member) for member in array.flatten()])
     if pa.types.is_fixed_size_list(dtype):

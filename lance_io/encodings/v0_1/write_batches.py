@@ -23,9 +23,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lance_io import _kernels
 from lance_io.encodings.v0_1.write_statistics import has_statistics
 from lance_io.errors import UnsupportedError
 from lance_io.levels.chunks import OFFSET_BYTES
+from lance_io.levels.leaf_sums import LeafSums
 from lance_io.levels.lists import visible_items
 
 if TYPE_CHECKING:
@@ -93,6 +95,27 @@ class Node:
                     for buffers, placed in node.pages(int(offsets[0]), int(offsets[-1]), position):
                         yield buffers, placed
                         position += sum(buffer.nbytes for buffer in buffers)
+
+    def sums(self, start: int, end: int) -> Iterator[tuple[int, LeafSums]]:
+        """What values `start` to `end` add up to, as they are stored; with the field id, those below lists included."""
+        count = end - start
+        match self.kind:
+            case "none":
+                hashes = 0
+            case "plain":
+                hashes = _kernels.sum_hashes(self.data, self.width, start, count)
+            case "bits":
+                bits = self.data[start * self.width : end * self.width].astype(np.uint8)
+                hashes = _kernels.sum_hashes(bits, 1, 0, len(bits))
+            case "binary":
+                assert self.offsets is not None
+                hashes = _kernels.sum_hashes_variable(self.data, self.offsets, True, start, count)
+            case _:
+                assert self.offsets is not None
+                hashes = _kernels.sum_hashes(np.diff(self.offsets[start : end + 1]), 8, 0, count)
+                for node in self.below:
+                    yield from node.sums(int(self.offsets[start]), int(self.offsets[end]))
+        yield self.field_id, LeafSums(count, count, count, hashes)
 
 
 def flatten(field: Field, array: pa.Array, own: pa.Array | None) -> list[Node]:

@@ -19,6 +19,7 @@ from lance_io.errors import UnsupportedDataError
 from lance_io.file.write.accumulate import ClosedPage, ColumnQueue
 from lance_io.levels.chunks import LeafChunk, leaf_array
 from lance_io.levels.join import join_arrays
+from lance_io.levels.leaf_sums import LeafSums, sum_flat
 from lance_io.levels.lists import visible_items
 from lance_io.levels.path import NodeKind
 
@@ -140,6 +141,34 @@ class ArrayQueues:
         if column.num_rows * END_BYTES > self._cache_bytes:
             yield from self._flush(column)
 
+    def sum_rows(self, arrays: Iterable[pa.Array]) -> list[LeafSums]:
+        """What these rows add up to, by column: values of leaves, lengths of lists; structs are only counted."""
+        sums = [LeafSums()] * len(self._columns)
+        pending = list(zip(self._tops, arrays, strict=True))
+        while pending:
+            column, array = pending.pop()
+            if isinstance(array.type, pa.BaseExtensionType):
+                array = array.storage
+            match column.kind:
+                case NodeKind.LEAF:
+                    sums[column.index] = sum_flat(leaf_array(array))
+                case NodeKind.STRUCT:
+                    sums[column.index] = LeafSums(len(array))
+                    pending += [(child, array.field(place)) for place, child in enumerate(column.children)]
+                case _:
+                    items, offsets = visible_items(array)
+                    sums[column.index] = sum_flat(_lengths(array, offsets))
+                    pending.append((column.children[0], items))
+        return sums
+
+    def encode_summed(self, page: ClosedPage) -> tuple[list[EncodedPage], LeafSums]:
+        """A page as by `encode`, and what its rows add up to."""
+        column = self._columns[page.column]
+        if column.kind is NodeKind.STRUCT:
+            return self.encode(page), LeafSums(column.num_rows)
+        values = _values_of(page.chunks)
+        return self._encode(column, values), sum_flat(values)
+
     @property
     def struct_columns(self) -> frozenset[int]:
         """Which columns are of structs."""
@@ -192,7 +221,9 @@ class ArrayQueues:
         column = self._columns[page.column]
         if column.kind is NodeKind.STRUCT:
             return [encode_header(column.num_rows)]
-        values = _values_of(page.chunks)
+        return self._encode(column, _values_of(page.chunks))
+
+    def _encode(self, column: _Column, values: pa.Array) -> list[EncodedPage]:
         if column.children:
             return [encode_ends(values)]
         return [encode_array(column.path, values, column.options)]

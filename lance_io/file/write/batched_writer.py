@@ -7,6 +7,7 @@ the order of the schema. What is held is rows of less than a batch, and for each
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -25,6 +26,7 @@ from lance_io.file.write.write_plan import file_plan
 from lance_io.format.schema import Field, Schema
 from lance_io.format.v0_1.batch_end import encode_end, encode_page_table, statistics_schema
 from lance_io.format.version import V0_1
+from lance_io.levels.leaf_sums import LeafSums, check_sums
 from lance_io.levels.portable import copy_array
 from lance_io.limits import KIB, ROWS_PER_BATCH
 from lance_io.plans.cpu_requests import Compute
@@ -62,7 +64,10 @@ class BatchOptions:
 
 
 class BatchedFileWriter:
-    """The plans that write one data file of version 0.1; see `FileWriter`, which has the same methods."""
+    """The plans that write one data file of version 0.1; see `FileWriter`, which has the same methods.
+
+    checks_rows  whether what the rows add up to, as they are stored, is compared with what goes into pages
+    """
 
     def __init__(
         self,
@@ -70,6 +75,8 @@ class BatchedFileWriter:
         schema: Schema,
         sink: Sink,
         options: BatchOptions,
+        *,
+        checks_rows: bool = False,
     ) -> None:
         schema = schema.without_packing()
         self.path = path
@@ -83,6 +90,9 @@ class BatchedFileWriter:
         self._dictionaries = options.dictionaries
         self._metadata = dict(schema.metadata)
         self._writes = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
+        self._checks_rows = checks_rows
+        self._came: defaultdict[int, LeafSums] = defaultdict(LeafSums)  # by field id
+        self._went: defaultdict[int, LeafSums] = defaultdict(LeafSums)
         self._waiting: list[list[pa.Array]] = []
         self._waiting_rows = 0
         self._row_starts = [0]
@@ -117,6 +127,9 @@ class BatchedFileWriter:
         self.num_rows += num_rows
         if self.num_rows > ROWS_MAX:
             raise UsageError(f"more than {ROWS_MAX} rows in a file of version 0.1; set max_rows_per_file")
+        if self._checks_rows:
+            num_bytes = sum([array.nbytes for array in arrays])
+            yield Compute(partial(self._sum_arrays, arrays, num_rows), lambda: num_bytes)
         self._waiting.append(arrays)
         self._waiting_rows += num_rows
         whole = self._waiting_rows - self._waiting_rows % self._group_rows
@@ -144,12 +157,25 @@ class BatchedFileWriter:
         starts = np.arange(0, num_rows, self._group_rows, dtype=np.int64)
         ends = np.append(starts[1:], num_rows)
         yield Compute(partial(self._add_statistics, roots, starts, ends), lambda: num_bytes)
+        if self._checks_rows:
+            yield Compute(partial(self._sum_batches, roots, starts, ends), lambda: num_bytes)
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             yield from self._writes.add(list(self._batch(roots, start, end)))
 
     def _flatten(self, arrays: list[pa.Array]) -> list[list[Node]]:
         pairs = zip(self.schema.fields, arrays, strict=True)
         return [flatten(field, array, array) for field, array in pairs]
+
+    def _sum_arrays(self, arrays: list[pa.Array], num_rows: int) -> None:
+        for node in chain.from_iterable(self._flatten(arrays)):
+            for field_id, sums in node.sums(0, num_rows):
+                self._came[field_id] += sums
+
+    def _sum_batches(self, roots: list[list[Node]], starts: IntArray, ends: IntArray) -> None:
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            for node in chain.from_iterable(roots):
+                for field_id, sums in node.sums(start, end):
+                    self._went[field_id] += sums
 
     def _add_statistics(self, roots: list[list[Node]], starts: IntArray, ends: IntArray) -> None:
         for node in chain.from_iterable(roots):
@@ -174,6 +200,7 @@ class BatchedFileWriter:
         if self._waiting:
             yield from self._write(self._block())
             self._waiting, self._waiting_rows = [], 0
+        check_sums(self._came, self._went, self.path)
         ids = sorted(field.id for field in self.schema.walk())
         num_batches = len(self._row_starts) - 1
         table_at = self.size_bytes

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lance_io.errors import OperationError
 from lance_io.file.write.array_queues import ArrayQueues
 from lance_io.file.write.blob_pages import BlobSink
 from lance_io.file.write.file_layout import FilePlaces
@@ -29,7 +28,7 @@ from lance_io.file.write.uploads import GatheredWrites
 from lance_io.file.write.write_plan import file_plan
 from lance_io.format.version import V2_0
 from lance_io.levels.chunks import array_bytes
-from lance_io.levels.leaf_sums import LeafSums
+from lance_io.levels.leaf_sums import LeafSums, check_sums
 from lance_io.levels.portable import copy_array
 from lance_io.limits import KIB, MIB
 from lance_io.plans.cpu_requests import Begin, Compute, Result
@@ -86,7 +85,7 @@ class FileWriter:
     blob_references  whether blobs may lie outside, by a URI
     new_blob_name    makes the name of a file of the larger ones, if the table manages these
     payloads         reads those that batches name in other files (`levels/blob_source.py`)
-    checks_rows      whether what the rows add up to is compared with what goes into pages, in files from 2.1 on
+    checks_rows      whether what the rows add up to is compared with what goes into pages
 
     Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for encoding
     options that make no sense. After an error in `add` or `finish` the file cannot be completed.
@@ -126,7 +125,7 @@ class FileWriter:
         self._can_gather = not plan.has_dictionaries
         self._encoding_bytes = 0
         self._came: list[LeafSums] | None = None
-        if checks_rows and isinstance(self._queues, LeafQueues):
+        if checks_rows:
             self._came = [LeafSums()] * plan.num_columns
             self._went = [LeafSums()] * plan.num_columns
 
@@ -194,7 +193,7 @@ class FileWriter:
 
     def _queue(self, arrays: list[pa.Array], *, held: bool) -> Plan[None]:
         """Let rows wait for their pages, and write those that are full."""
-        if self._came is not None and isinstance(self._queues, LeafQueues):
+        if self._came is not None:
             found = yield Compute(partial(self._queues.sum_rows, arrays), lambda: 1 << 20)
             self._came = [before + more for before, more in zip(self._came, found, strict=True)]
         yield from self._write_pages(self._queues.add(arrays, held=held))
@@ -257,20 +256,7 @@ class FileWriter:
             first_row += self._queues.num_rows(page, one)
 
     def _encode(self, page: ClosedPage) -> tuple[list[EncodedPage], LeafSums | None]:
-        if self._came is not None and isinstance(self._queues, LeafQueues):
-            return self._queues.encode_summed(page)
-        return self._queues.encode(page), None
-
-    def _check_rows(self) -> None:
-        """Raise `OperationError` where the rows that came are not those that went into pages."""
-        if self._came is None or self._came == self._went:
-            return
-        column = next(at for at, pair in enumerate(zip(self._came, self._went, strict=True)) if pair[0] != pair[1])
-        raise OperationError(
-            f"column {column}: the rows that came add up to {self._came[column]}, those in pages to "
-            f"{self._went[column]}. This is a fault of this library or of this machine's memory; nothing was committed",
-            path=self.path,
-        )
+        return (self._queues.encode(page), None) if self._came is None else self._queues.encode_summed(page)
 
     @cached_property
     def _pages_ahead(self) -> int:
@@ -296,6 +282,8 @@ class FileWriter:
         """Count structs whose members' pages are written as they are, in a file of version 2.0."""
         assert isinstance(self._queues, ArrayQueues), "later versions have no columns of structs"
         self._queues.add_structs(column, num_rows)
+        if self._came is not None:
+            self._came[column] += LeafSums(num_rows)
 
     def end_pages(self, num_rows: int) -> None:
         """All columns have so many rows more by pages that were written as they are."""
@@ -318,7 +306,8 @@ class FileWriter:
         """Write what is held, and the file's metadata. The file is whole then."""
         yield from self._add_gathered()
         yield from self._write_rest()
-        self._check_rows()
+        if self._came is not None:
+            check_sums(dict(enumerate(self._came)), dict(enumerate(self._went)), self.path)
         sidecars = yield from self._blobs.finish()
         schema = self.schema
         if self._plan.described != schema.fields:

@@ -83,7 +83,7 @@ class FileWriting:
             from lance_io.file.write.batched_writer import BatchedFileWriter  # loads what others do not need
 
             assert batches is not None, "files of version 0.1 belong to a table"
-            self.writer = BatchedFileWriter(key, schema, uploads, batches)
+            self.writer = BatchedFileWriter(key, schema, uploads, batches, checks_rows=checks_rows)
         else:
             self.writer = FileWriter(
                 key,

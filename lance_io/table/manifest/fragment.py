@@ -287,7 +287,7 @@ def _decode_spilled(values: Mapping[int, Any], files: Sequence[DataFile]) -> fro
         found = sum(file.fields.count(field_id) for file in files)
         if found != 1:
             raise FormatError(f"column {field_id} ({LINEAGE_NAMES[field_id]}) is in {found} data files, expected one")
-    return frozenset(field_id for _, field_id in marked) if marked else _NOTHING_SPILLED
+    return frozenset(field_id for _, field_id in marked)
 
 
 def _foreign_parts(message: table_pb2.DataFragment) -> UnsupportedError:

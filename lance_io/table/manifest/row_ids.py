@@ -106,6 +106,11 @@ def count_row_ids(message: rowids_pb2.RowIdSequence) -> int:
     return sum(_count(segment) for segment in message.segments)
 
 
+def count_ids_of(data: Buffer) -> int:
+    """How many ids the bytes of a sequence list, without expanding it. Raises `FormatError`."""
+    return count_row_ids(parse_message(rowids_pb2.RowIdSequence, data, "row id sequence"))
+
+
 def decode_row_versions(data: Buffer | None, num_rows: int) -> U64Array:
     """The version that a version sequence gives to each physical row, u64[num_rows]; 1 for all without a sequence.
 

@@ -14,7 +14,10 @@ import pytest
 import lance_io
 from lance_io.encodings.v2_1.write import encode_pages
 from lance_io.errors import OperationError
+from lance_io.file.write import array_queues
 from lance_io.file.write.accumulate import ColumnQueue
+from lance_io.file.write.array_queues import ArrayQueues
+from lance_io.file.write.batched_writer import BatchedFileWriter
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.levels.chunks import leaf_chunks
 from lance_io.levels.leaf_sums import LeafSums, sum_array, sum_page
@@ -73,9 +76,12 @@ def test_reading_back_finds_nothing_wrong(tmp_path: Path, mode: Any) -> None:
     assert lance.dataset(str(path)).to_table(columns=["a", "s", "l"]).equals(before)
 
 
-def test_a_row_that_is_lost_on_the_way_into_a_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
+def test_a_row_that_is_lost_on_the_way_into_a_page_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
     path = tmp_path / "t.lance"
-    write_table(path, [20, 30])
+    write_table(path, [20, 30], data_storage_version=version)
     add = ColumnQueue.add
 
     def change(self: ColumnQueue, chunk: Any, **how: Any) -> Any:
@@ -90,6 +96,78 @@ def test_a_row_that_is_lost_on_the_way_into_a_page_is_noticed(tmp_path: Path, mo
         lance_io.dataset(str(path)).optimize.compact_files()
     assert sorted((path / "data").iterdir()) == files
     assert lance.dataset(str(path)).version == 2
+
+
+def of_types(first: int, count: int) -> pa.Table:
+    """Rows of all that files of the oldest versions have ways of their own to write."""
+    numbers = range(first, first + count)
+    return rows_of(first, count).append_column(
+        "more",
+        pa.array(
+            [
+                {"ls": [{"p": n, "q": [str(n)] * (n % 2)}] * (n % 3), "b": n % 3 == 0, "v": [n % 2 == 0] * 3}
+                for n in numbers
+            ],
+            pa.struct(
+                [
+                    ("ls", pa.list_(pa.struct([("p", pa.int16()), ("q", pa.large_list(pa.large_string()))]))),
+                    ("b", pa.bool_()),
+                    ("v", pa.list_(pa.bool_(), 3)),
+                ]
+            ),
+        ),
+    )
+
+
+def members(field: pa.Field) -> int:
+    """How many columns a file of version 2.0 has for a field."""
+    dtype = field.type
+    if pa.types.is_struct(dtype) or pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        return 1 + sum(members(dtype.field(place)) for place in range(dtype.num_fields))
+    return 1
+
+
+@pytest.mark.parametrize("version", ["legacy", "2.0"])
+def test_a_wrong_value_in_any_column_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """The values of one column after the other are those of another row when they go into pages."""
+    path = tmp_path / "t.lance"
+    rows = of_types(1, 36)  # of which the first and the last differ in every column
+    lance.write_dataset(rows, str(path), max_rows_per_file=18, data_storage_version=version)
+    ds = lance_io.dataset(str(path))
+    names, seen = rows.schema.names, []
+    if version == "legacy":
+        block = BatchedFileWriter._block
+        columns = len(names)
+
+        def swap(self: BatchedFileWriter) -> list[pa.Array]:
+            found = block(self)
+            at = len(seen) - 1
+            found[at] = found[at].take(pa.array([0, *range(len(found[at]) - 1)]))
+            return found
+
+        monkeypatch.setattr(BatchedFileWriter, "_block", swap)
+    else:
+        encode = array_queues._values_of
+        columns = sum(map(members, rows.schema))
+        closed = ArrayQueues.encode_summed
+
+        def choose(self: ArrayQueues, page: Any) -> Any:
+            with monkeypatch.context() as patch:
+                if page.column == len(seen) - 1:
+                    patch.setattr(array_queues, "_values_of", lambda chunks: encode(chunks).slice(1))
+                    self._columns[page.column].num_rows += 1
+                return closed(self, page)
+
+        monkeypatch.setattr(ArrayQueues, "encode_summed", choose)
+    for column in range(columns):
+        seen.append(column)
+        with pytest.raises(OperationError, match="add up to"):
+            ds.optimize.compact_files()
+    assert lance.dataset(str(path)).version == 1
+    monkeypatch.undo()
+    before = ds.to_table()
+    assert ds.optimize.compact_files(batch_size=7).fragments_added == 1
+    assert lance.dataset(str(path)).to_table().to_pylist() == before.to_pylist()
 
 
 def test_a_fault_in_a_page_is_noticed_when_it_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
