@@ -180,6 +180,16 @@ class StoreStats:
             if self._log is not None:
                 self._log.append(LoggedRequest(operation, key, start, end))
 
+    def count_keys(self, operation: Operation, keys: Sequence[str]) -> None:
+        """Count a request for each key, which have already succeeded."""
+        if not keys:
+            return
+        with self._lock:
+            self._add(operation, len(keys), 0, 0, 0)
+            self._in_flight_peak = max(self._in_flight_peak, self._in_flight + 1)
+            if self._log is not None:
+                self._log.extend(LoggedRequest(operation, key, 0, -1) for key in keys)
+
     def count_reads(self, key: str, num_reads: int, num_bytes: int, ranges: Ranges) -> None:
         """Count a batch of reads of one object; the log shows it as one line, from the first byte to the last."""
         with self._lock:
