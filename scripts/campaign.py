@@ -269,6 +269,7 @@ class Report:
     findings  each with the command that shows it again
     commands  what was called
     details   more for the page, as Markdown
+    seconds   what it took, where that is more than this run
     """
 
     cases: list[str] = field(default_factory=list)
@@ -398,16 +399,12 @@ def run_memory(sizes_mib: Sequence[int], results: Path | None) -> Report:
 
     with tempfile.TemporaryDirectory(prefix="lance-io-campaign-") as folder:
         path = results or Path(folder) / "results.jsonl"
-        before = len(measure_memory.read_results(path))
         for size_mib in sizes_mib:
             kinds = measure_memory.KINDS if size_mib <= measure_memory.PEER_SIZE_MIB else ["vectors"]
             measure_memory.measure(path, [size_mib], kinds)
         lines = measure_memory.read_results(path)
     sizes = " ".join(map(str, sizes_mib))
-    report = memory_report([line for line in lines if line["size"] in sizes_mib], sizes)
-    if before:
-        report.details = f"{before} lines are those of an earlier run, whose time is not counted.\n\n{report.details}"
-    return report
+    return memory_report([line for line in lines if line["size"] in sizes_mib], sizes)
 
 
 def memory_report(lines: Sequence[dict[str, Any]], sizes: str) -> Report:
@@ -423,7 +420,10 @@ def memory_report(lines: Sequence[dict[str, Any]], sizes: str) -> Report:
             f"      python scripts/change_memory.py {line['change']} {line['kind']} --size-mib {line['size']} "
             f"--limit-mib {line['limit']}"
         )
-    report.details = measure_memory.table_of(lines)
+    commits = Counter(line["commit"] for line in lines)  # those of earlier runs are among them
+    told = ", ".join(f"{number} at `{commit}`" for commit, number in commits.items())
+    report.seconds = sum(line.get("seconds", 0.0) for line in lines)
+    report.details = f"Measured: {told}.\n\n{measure_memory.table_of(lines)}"
     return report
 
 
@@ -561,7 +561,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print(f"\ninterrupted; {campaign.name} has not ended, and its section stays as it was", file=sys.stderr)
             return INTERRUPTED
-        report.seconds = time.monotonic() - started
+        report.seconds = report.seconds or time.monotonic() - started
         write_page(told.page, campaign.name, section(campaign, report, stamp))
         found += len(report.findings)
         print(f"== {campaign.name}: {len(report.findings)} findings, {time_text(report.seconds)}", flush=True)

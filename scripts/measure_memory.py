@@ -4,8 +4,9 @@
 
 Each kind of table is made once, and is as it was before each change: an update of 1 % of the rows, a merge of 10 % from
 a reader, a compaction. What a fresh process had at most, less what it had after import and opening, goes to a line of
-the results, in MiB. What is there already is not measured again. pylance takes part up to 4 GiB, and has failed where
-it needs more than 12 GiB or an hour. One table is on disk at a time, twice as large as its size at most.
+the results, in MiB, with the commit of the code. What is there already is not measured again. pylance takes part up to
+4 GiB, and has failed where it needs more than 12 GiB or an hour. One table is on disk at a time, twice as large as its
+size at most.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts import change_memory
+from scripts.campaign import commit_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,6 +70,7 @@ def measure(results: Path, sizes_mib: Sequence[int], kinds: Sequence[str] = KIND
 
 
 def _measure_table(results: Path, table: Path, kind: str, size_mib: int, wanted: list[tuple[str, str, int]]) -> None:
+    commit = commit_name()
     num_rows = size_mib * change_memory.MIB // change_memory.ROW_BYTES[kind]
     call = [sys.executable, change_memory.__file__]
     subprocess.run([*call, "--make", "all", kind, str(num_rows), "0", "lance_io", str(table)], check=True)
@@ -75,6 +78,7 @@ def _measure_table(results: Path, table: Path, kind: str, size_mib: int, wanted:
     for change, library, limit_mib in wanted:
         found = _run([*call, "--run", change, kind, str(num_rows), str(limit_mib), library, str(table)], library)
         line = {"change": change, "kind": kind, "size": size_mib, "limit": limit_mib, "library": library, **found}
+        line["commit"] = commit
         print(json.dumps(line), flush=True)
         with results.open("a") as out:
             out.write(json.dumps(line) + "\n")

@@ -106,11 +106,13 @@ def test_a_share_of_the_size_is_told() -> None:
 
 
 def test_what_took_too_much_memory_is_a_finding() -> None:
-    line = {"change": "merge", "kind": "rows", "size": 1024, "library": "lance_io", "limit": 128, "seconds": 1.0}
+    line = {"change": "merge", "kind": "rows", "size": 1024, "library": "lance_io", "limit": 128, "commit": "abc1234"}
+    line["seconds"] = 1.0
     of_peer = {**line, "library": "lance", "limit": 12 << 10}
     lines = [{**line, "grown": 384}, {**line, "limit": 512, "grown": 769}, {**of_peer, "failed": "more than 12 GiB"}]
     report = campaign.memory_report(lines, "1024")
     assert len(report.findings) == 1 and "under 512 MiB: 769 MiB" in report.findings[0]
+    assert "Measured: 3 at `abc1234`." in report.details and report.seconds == 3.0
     assert "| rows, 1 GiB | merge | 384 MiB, 1 s | 769 MiB, 1 s | failed (more than 12 GiB) |" in report.details
     assert campaign.memory_report([{**line, "failed": "MemoryError"}], "1024").findings
 

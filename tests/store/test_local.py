@@ -79,6 +79,45 @@ def test_a_replaced_file_is_read_anew_and_a_deleted_one_is_gone(store: LocalStor
         read(store, path, 0, 6)
 
 
+@pytest.mark.parametrize("num_files", [3, 300])
+def test_files_are_removed_together_and_missing_ones_count(store: LocalStore, tmp_path: Path, num_files: int) -> None:
+    keys = [str(tmp_path / str(number)) for number in range(num_files)]
+    for key in keys[1:]:
+        Path(key).touch()
+    store.delete_sync(keys)
+    assert not any(tmp_path.iterdir())
+    assert store.stats.snapshot().operations["delete"].requests == num_files
+
+
+@pytest.mark.parametrize("num_files", [3, 300])
+def test_a_file_that_cannot_be_removed_is_named(store: LocalStore, tmp_path: Path, num_files: int) -> None:
+    keys = [str(tmp_path / str(number)) for number in range(num_files)]
+    for key in keys:
+        Path(key).touch()
+    folder = Path(keys[num_files // 2])
+    folder.unlink()
+    folder.mkdir()
+    with pytest.raises(LanceError, match=str(folder)):
+        store.delete_sync(keys)
+    left, counts = [*tmp_path.iterdir()], store.stats.snapshot().operations["delete"]
+    assert folder in left
+    assert counts.requests - counts.errors == num_files - len(left) and counts.errors == 1
+
+
+def test_files_are_removed_where_no_thread_can_start(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    keys = [str(tmp_path / str(number)) for number in range(300)]
+    for key in keys:
+        Path(key).touch()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    store.delete_sync(keys)
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_file_that_grew_is_read_to_its_new_end(store: LocalStore, tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"12")

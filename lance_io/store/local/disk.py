@@ -56,6 +56,7 @@ from lance_io.store.local.system_calls import (
     not_a_folder,
     raise_write_error,
 )
+from lance_io.store.local.unlinking import unlink_all
 
 if TYPE_CHECKING:
     import asyncio
@@ -207,20 +208,16 @@ class LocalStore:
 
     def delete_sync(self, keys: Iterable[str]) -> None:
         """Delete files; missing ones count as deleted, folders stay."""
-        folders = set()
-        for key in keys:
-            self._files.drop(key)
-            try:
-                os.unlink(key)
-                folders.add(key.rpartition("/")[0])
-            except FileNotFoundError:
-                pass
-            except (OSError, ValueError) as error:
-                self.stats.error("delete")
-                raise error_of(key, error) from error
-            self.stats.count("delete", key, 0)
+        keys = tuple(keys)
+        self._files.drop(*keys)
+        unlinked = unlink_all(keys)
+        self.stats.count_many("delete", [(key, 0, 0, -1) for key in unlinked.done])
+        if unlinked.failed is not None:
+            key, failure = unlinked.failed
+            self.stats.error("delete")
+            raise error_of(key, failure) from failure
         if self.durability == "full":  # what is deleted next may be what these files referred to
-            for folder in folders:
+            for folder in unlinked.folders:
                 try:
                     sync_folder(folder)
                 except FileNotFoundError:

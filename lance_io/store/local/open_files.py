@@ -103,11 +103,11 @@ class OpenFiles:
         if len(DESCRIPTORS.open) > DESCRIPTORS.kept_max:
             DESCRIPTORS.close_idle(DESCRIPTORS.kept_max // 8 + 1)
 
-    def drop(self, key: str) -> None:
-        """Forget one file."""
+    def drop(self, *keys: str) -> None:
+        """Forget files."""
         with self._lock:
-            dropped = self._files.pop(key, None)
-        del dropped
+            dropped = [self._files.pop(key, None) for key in keys]
+        del dropped  # closes outside the lock
 
     def drop_oldest(self, num_files: int) -> int:
         """Forget so many files, or all; gives how many."""
