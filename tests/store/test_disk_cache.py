@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import textwrap
@@ -47,7 +48,13 @@ def look(cache: DiskCache, *keys: str, length: int = 1000) -> list[bytes | None]
 
 
 def files_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    """Of all files that are there when they are asked: other processes may take some away meanwhile."""
+    total = 0
+    for file in path.rglob("*"):
+        with suppress(FileNotFoundError):
+            found = file.stat()
+            total += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return total
 
 
 def test_what_was_kept_is_found_and_counted(tmp_path: Path) -> None:
@@ -218,6 +225,13 @@ def test_many_processes_share_it_and_some_are_killed(tmp_path: Path, is_full: bo
         cache._database.close()
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """Leave nothing of a process behind, whatever became of the test."""
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
 def share(folder: Path, capacity: int, filled: Path | None) -> int:
     """Have many processes use one cache, and kill every tenth; returns how often their disk took nothing.
 
@@ -226,30 +240,32 @@ def share(folder: Path, capacity: int, filled: Path | None) -> int:
     dice = random.Random(seed_of(5))
     alive: list[tuple[subprocess.Popen[str], bool]] = []
     hits = pauses = most = started = 0
-    while started < PROCESSES or alive:
-        while started < PROCESSES and len(alive) < ALIVE:
-            command = [sys.executable, "-c", WORKER, str(folder), f"{seed_of(6)} {started}", str(capacity)]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            alive.append((process, started % 10 == 9))
-            started += 1
-        if filled is not None:
-            others_write(filled, dice.choice((0, 40, 400)))  # nothing, a part, or all of it
-        process, is_killed = alive.pop(0)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
-        if is_killed:
-            for _ in range(dice.randrange(3)):
-                most = max(most, files_bytes(folder))
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            continue
-        told = process.stdout.read()
-        _, errors = process.communicate()
-        most = max(most, files_bytes(folder))
-        assert process.returncode == 0, errors
-        found, damaged, paused = map(int, told.split())
-        assert damaged == 0
-        hits, pauses = hits + found, pauses + paused
+    with ExitStack() as stack:
+        while started < PROCESSES or alive:
+            while started < PROCESSES and len(alive) < ALIVE:
+                command = [sys.executable, "-c", WORKER, str(folder), f"{seed_of(6)} {started}", str(capacity)]
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                stack.callback(end, process)
+                alive.append((process, started % 10 == 9))
+                started += 1
+            if filled is not None:
+                others_write(filled, dice.choice((0, 40, 400)))  # nothing, a part, or all of it
+            process, is_killed = alive.pop(0)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            if is_killed:
+                for _ in range(dice.randrange(3)):
+                    most = max(most, files_bytes(folder))
+                process.send_signal(signal.SIGKILL)
+                process.communicate()
+                continue
+            told = process.stdout.read()
+            _, errors = process.communicate()
+            most = max(most, files_bytes(folder))
+            assert process.returncode == 0, errors
+            found, damaged, paused = map(int, told.split())
+            assert damaged == 0
+            hits, pauses = hits + found, pauses + paused
     assert hits > 0
     assert most <= capacity
     return pauses
