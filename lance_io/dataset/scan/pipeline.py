@@ -2,6 +2,7 @@
 
     batch of a fragment -> deleted rows dropped -> filter -> limit -> remaining columns -> output columns
 
+Batches of small fragments are filtered together: computing a filter costs the same for ten rows and for a thousand.
 Columns that a selective filter makes superfluous are read late, for the rows that are left: the pipeline collects
 such rows and asks for the rest of their columns in one take (`Late`). The drivers are in `stream`.
 """
@@ -9,6 +10,7 @@ such rows and asks for the rest of their columns in one take (`Late`). The drive
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from lance_io.levels.portable import compact
 from lance_io.levels.retype import batch_as, concat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lance_io.dataset.blobs.blob_values import BlobBinaries
     from lance_io.dataset.rows.read_rows import RowReader
@@ -118,6 +120,16 @@ class _Rows:
         return self.chosen
 
     @property
+    def parts(self) -> list[tuple[int, IntArray]]:
+        """The span, and the offsets of the rows in it."""
+        return [(self.span, self.offsets)]
+
+    @property
+    def counts(self) -> list[tuple[int, int]]:
+        """The span, and how many rows it has."""
+        return [(self.span, self.num_rows)]
+
+    @property
     def is_run(self) -> bool:
         """Whether no row was left out between the first and the last."""
         return self.chosen is None and self.left is None
@@ -146,6 +158,47 @@ class _Rows:
         return _Rows(self.span, self.first, num_rows, chosen, columns, kept)
 
 
+class _Joined:
+    """Rows of several spans that passed the filter together.
+
+    columns  known so far, by name
+    parts    spans in order, each with the offsets of its rows
+    """
+
+    __slots__ = ("columns", "num_rows", "parts")
+
+    def __init__(self, sources: list[_Rows], mask: pa.BooleanArray, names: Iterable[str]) -> None:
+        """The rows of the sources where `mask`, over all of them, is true, with these of their columns."""
+        passing = true_positions(mask)
+        self.num_rows = len(passing)
+        self.parts: list[tuple[int, IntArray]] = []
+        kept: list[_Rows] = []  # of which rows are left
+        indices: list[IntArray] = []  # of these rows among all rows of `kept`
+        ends = np.cumsum([rows.num_rows for rows in sources])
+        bounds = np.searchsorted(passing, ends).tolist()
+        num_left_out = 0
+        for rows, row_end, start, end in zip(sources, ends.tolist(), [0, *bounds[:-1]], bounds, strict=True):
+            if start == end:
+                num_left_out += rows.num_rows
+                continue
+            found = passing[start:end]
+            places = found - (row_end - rows.num_rows)
+            self.parts.append((rows.span, places + rows.first if rows.is_run else rows.offsets[places]))
+            kept.append(rows)
+            indices.append(found - num_left_out)
+        self.columns: dict[str, pa.Array] = {}
+        if kept:
+            taken = numbers(np.concatenate(indices))
+            for name in names:
+                column = compact(concat([rows.columns[name] for rows in kept]))
+                self.columns[name] = pc.take(column, taken, boundscheck=False)
+
+    @property
+    def counts(self) -> list[tuple[int, int]]:
+        """The spans, and how many rows each has."""
+        return [(span, len(offsets)) for span, offsets in self.parts]
+
+
 class Pipeline:
     """The state of one scan. Feed it batches by `prepare` and `push`, then call `finish`; stop when `done`.
 
@@ -163,7 +216,7 @@ class Pipeline:
         self._late_rows = late_rows
         self._skip = plan.skip
         self._left = plan.limit
-        self._waiting: list[_Rows] = []
+        self._waiting: list[_Rows | _Joined] = []
         self._schema = plan.projection.arrow_schema
         self._retype = plan.projection.is_retyped
         wanted = set(plan.projection.system_names)
@@ -187,26 +240,41 @@ class Pipeline:
         """Whether the scan may be done before all batches are in."""
         return self._plan.limit is not None
 
-    def prepare(self, batch: ScanBatch) -> tuple[int, list[_Rows]]:
-        """What passes the filter of a batch with the columns of `plan.early`. Runs in any thread.
+    @property
+    def joins(self) -> bool:
+        """Whether several batches may be prepared together: all of their rows are looked at, and each alone."""
+        return self.is_filtered and not self.is_limited and not self._plan.skip
 
+    def prepare(self, batches: list[ScanBatch]) -> Sequence[_Rows | _Joined]:
+        """What passes the filter of batches with the columns of `plan.early`. Runs in any thread.
+
+        batches  one, or several where `joins`
         Gives what `push` takes.
         """
-        passing = self._passing(self._rows(batch))
-        return batch.span_index, [rows if mask is None else rows.keep(mask) for rows, mask in passing]
+        if len(batches) == 1:
+            return [rows if mask is None else rows.keep(mask) for rows, mask in self._passing(self._rows(batches[0]))]
+        sources = self._left_of(batches)
+        if not sources:
+            return []
+        mask = self._mask_of(sources)
+        return [_Joined(sources, mask, [name for name in sources[0].columns if name in self._shown])]
 
-    def push(self, span: int, prepared: list[_Rows]) -> Plan[list[Any]]:
-        """Take the next rows, as `prepare` has given them; gives `[(span, record batch)]`, which may be empty."""
+    def push(self, prepared: Sequence[_Rows | _Joined]) -> Plan[list[Any]]:
+        """Take the next rows, as `prepare` has given them; gives `[(span, record batch)]`, which may be empty.
+
+        Of rows of several spans the batch has the number of the first.
+        """
         results: list[tuple[int, pa.RecordBatch]] = []
         for rows in prepared:
-            kept = self._limit(rows)
+            kept = self._limit(rows) if isinstance(rows, _Rows) else rows
             if not kept.num_rows:
                 continue
             self._add_system(kept, self._output_system)
             if self._late_reader is None:
-                place = self._plan.spans[span].place
-                batch = yield from self._assemble(kept.columns, [(place, kept.num_rows)])
-                results.append((span, batch))
+                counts = kept.counts
+                runs = [(self._plan.spans[span].place, num_rows) for span, num_rows in counts]
+                batch = yield from self._assemble(kept.columns, runs)
+                results.append((counts[0][0], batch))
                 continue
             self._waiting.append(kept)
             if self.done() or sum(one.num_rows for one in self._waiting) >= self._late_rows:
@@ -217,9 +285,12 @@ class Pipeline:
         """What is still to come when all batches are in."""
         return (yield from self._read_late()) if self._waiting else []
 
-    def count(self, batch: ScanBatch) -> int:
-        """How many rows of a batch pass the filter, whatever the limit; as `prepare`."""
-        passing = self._passing(self._rows(batch))
+    def count(self, batches: list[ScanBatch]) -> int:
+        """How many rows of batches pass the filter, whatever the limit; as `prepare`."""
+        if len(batches) > 1:
+            sources = self._left_of(batches)
+            return self._mask_of(sources).true_count if sources else 0
+        passing = self._passing(self._rows(batches[0]))
         return sum(rows.num_rows if mask is None else mask.true_count for rows, mask in passing)
 
     def _rows(self, batch: ScanBatch) -> _Rows:
@@ -228,30 +299,55 @@ class Pipeline:
 
     def _passing(self, rows: _Rows) -> Iterator[tuple[_Rows, pa.BooleanArray | None]]:
         """Rows that are left, in order, and which of them pass the filter (None: all)."""
-        live = self._plan.live[self._plan.spans[rows.span].place]
-        predicate = self._plan.predicate
-        dropped = None
-        if not self._plan.keep_deleted and live.deleted is not None:
-            dropped = live.deleted_between(rows.first, rows.first + rows.num_rows)
-        if dropped is None or not len(dropped):
-            yield rows, None if predicate is None else self._mask(rows, predicate)
+        predicate, dropped = self._plan.predicate, self._dropped(rows)
+        if dropped is None:
+            yield rows, None if predicate is None else self._mask(rows)
         elif predicate is None:
             yield from ((left, None) for left in _left(rows, dropped))
         elif predicate.cannot_fail:
-            yield rows, pc.and_(self._mask(rows, predicate), _mask_without(rows.num_rows, dropped))
+            yield rows, pc.and_(self._mask(rows), _mask_without(rows.num_rows, dropped))
         else:  # what was deleted must not fail the filter
             left = rows.keep(_mask_without(rows.num_rows, dropped))
-            yield left, self._mask(left, predicate)
+            yield left, self._mask(left)
 
-    def _mask(self, rows: _Rows, predicate: Predicate) -> pa.BooleanArray:
-        self._add_system(rows, self._filter_system)
-        if self._filter_names:
-            batch = pa.RecordBatch.from_arrays([rows.columns[name] for name in self._filter_names], self._filter_names)
-        else:
-            batch = empty_columns(rows.num_rows, pa.schema([]))
-        mask = predicate.mask(batch)
+    def _mask(self, rows: _Rows) -> pa.BooleanArray:
+        mask = self._mask_of([rows])
         rows.columns = {name: column for name, column in rows.columns.items() if name in self._shown}
         return mask
+
+    def _dropped(self, rows: _Rows) -> IntArray | None:
+        """Where rows are deleted that are not part of the result, None where none are."""
+        live = self._plan.live[self._plan.spans[rows.span].place]
+        if self._plan.keep_deleted or live.deleted is None:
+            return None
+        dropped = live.deleted_between(rows.first, rows.first + rows.num_rows)
+        return dropped if len(dropped) else None
+
+    def _left_of(self, batches: list[ScanBatch]) -> list[_Rows]:
+        """The rows of batches that are not deleted, where there are any."""
+        found = []
+        for batch in batches:
+            rows = self._rows(batch)
+            dropped = self._dropped(rows)
+            if dropped is not None:
+                rows = rows.keep(_mask_without(rows.num_rows, dropped))
+            if rows.num_rows:
+                found.append(rows)
+        return found
+
+    def _mask_of(self, sources: list[_Rows]) -> pa.BooleanArray:
+        """Which of their rows, one after the other, pass the filter."""
+        for rows in sources:
+            self._add_system(rows, self._filter_system)
+        names = self._filter_names
+        if names:
+            columns = [concat([rows.columns[name] for rows in sources]) for name in names]
+            batch = pa.RecordBatch.from_arrays(columns, names)
+        else:
+            batch = empty_columns(sum(rows.num_rows for rows in sources), pa.schema([]))
+        predicate = self._plan.predicate
+        assert predicate is not None, "asked for where there is one"
+        return predicate.mask(batch)
 
     def _limit(self, rows: _Rows) -> _Rows:
         start = min(self._skip, rows.num_rows)
@@ -261,28 +357,32 @@ class Pipeline:
             self._left -= end - start
         return rows.slice(start, end)
 
-    def _add_system(self, rows: _Rows, names: set[str]) -> None:
-        place = self._plan.spans[rows.span].place
+    def _add_system(self, rows: _Rows | _Joined, names: set[str]) -> None:
+        if not names:
+            return
+        make, spans, with_deleted = self._plan.row_columns.make, self._plan.spans, self._plan.keep_deleted
+        parts = rows.parts
         for name in names:
-            rows.columns[name] = self._plan.row_columns.make(name, place, rows.offsets, self._plan.keep_deleted)
+            made = [make(name, spans[span].place, offsets, with_deleted) for span, offsets in parts]
+            rows.columns[name] = concat(made)
 
     def _read_late(self) -> Plan[list[Any]]:
         assert self._late_reader is not None
         waiting, self._waiting = self._waiting, []
         picks: list[tuple[int, list[IntArray]]] = []
         last = -1
-        for rows in waiting:
-            if rows.span != last:
-                picks.append((self._plan.spans[rows.span].place, []))
-                last = rows.span
-            picks[-1][1].append(rows.offsets)
+        for span, offsets in chain.from_iterable(rows.parts for rows in waiting):
+            if span != last:
+                picks.append((self._plan.spans[span].place, []))
+                last = span
+            picks[-1][1].append(offsets)
         joined = [(place, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)) for place, pieces in picks]
         arrays = yield from self._late_reader.read(joined)
         columns = dict(zip(self._plan.late, arrays, strict=True))
         for name in waiting[0].columns:
             columns[name] = concat([rows.columns[name] for rows in waiting])
         batch = yield from self._assemble(columns, [(place, len(offsets)) for place, offsets in joined])
-        return [(waiting[0].span, batch)]
+        return [(waiting[0].parts[0][0], batch)]
 
     def _assemble(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[pa.RecordBatch]:
         """The output columns; `runs` are the places of the rows and how many of them lie there, in order."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.dataset.blobs.blob_values import wanted_binaries
 from lance_io.dataset.rows.read_rows import RowReader, SpanReader
 from lance_io.dataset.scan.pipeline import Pipeline
+from lance_io.levels.arrays import memory_bytes
+from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Begin, Result
 from lance_io.plans.streams import Close, Items, Next, Open
 from lance_io.runtime import cpu_count
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 LATE_ROWS: Final = 64 * 1024  # rows collected for one late read when the result is a table
 POOL_ROWS_MIN: Final = 16_384  # a filter over fewer rows takes about as long as handing it to another thread
+JOINED_ROWS_MAX: Final = 4096  # batches of fewer rows are filtered together
+JOINED_BYTES_MAX: Final = 4 * MIB  # of such batches
 
 
 class ScanRun:
@@ -64,7 +68,7 @@ class ScanRun:
             prepared = _Prepared(pipeline, (yield self._open()), pipeline.prepare, self._watch)
             try:
                 while (rows := (yield from prepared.next())) is not None:
-                    yield Items(_cut((yield from pipeline.push(*rows)), cutter))
+                    yield Items(_cut((yield from pipeline.push(rows)), cutter))
                     if pipeline.done():
                         break
             finally:
@@ -97,13 +101,13 @@ def _cut(found: list[tuple[int, pa.RecordBatch]], cutter: Rebatcher | None) -> I
 
 
 class _Prepared:
-    """What `work` makes of each batch, in order, a few at once.
+    """What `work` makes of batches, in order, a few at once; small ones are joined where that makes no difference.
 
     scanned  what was opened
     """
 
     def __init__(
-        self, pipeline: Pipeline, scanned: Any, work: Callable[[ScanBatch], Any], watch: ScanWatch | None
+        self, pipeline: Pipeline, scanned: Any, work: Callable[[list[ScanBatch]], Any], watch: ScanWatch | None
     ) -> None:
         self.scanned = scanned
         self._work = work
@@ -112,19 +116,18 @@ class _Prepared:
         self._at_once = cpu_count() if pipeline.is_filtered and not pipeline.is_limited else 1
         self._under_way: deque[Any] = deque()
         self._next: Callable[[], Any] | None = None  # work on a small batch, which waits for what is under way
+        self._joins = pipeline.joins
+        self._ahead: ScanBatch | None = None  # came, and did not go with those before it
         self._is_over = False
 
     def next(self) -> Plan[Any]:
         """The next result, None at the end."""
         while not (self._is_over or self._next or (self._under_way and len(self._under_way) >= self._at_once)):
-            batch: ScanBatch | None = yield Next(self.scanned)
-            if batch is None:
-                self._is_over = True
+            batches = yield from self._some()
+            if not batches:
                 break
-            if self._watch is not None:
-                self._watch.read(batch.num_rows)
-            work = partial(self._work, batch)
-            if self._at_once > 1 and batch.num_rows >= POOL_ROWS_MIN:
+            work = partial(self._work, batches)
+            if self._at_once > 1 and sum(batch.num_rows for batch in batches) >= POOL_ROWS_MIN:
                 self._under_way.append((yield Begin(work)))
             elif self._under_way:
                 self._next = work
@@ -134,6 +137,30 @@ class _Prepared:
             return (yield Result(self._under_way.popleft()))
         work_left, self._next = self._next, None
         return None if work_left is None else work_left()
+
+    def _some(self) -> Plan[list[ScanBatch]]:
+        """The next batch, or small ones that may be prepared together; none at the end."""
+        found: list[ScanBatch] = []
+        num_rows = num_bytes = 0
+        while num_rows < POOL_ROWS_MIN and num_bytes < JOINED_BYTES_MAX and not self._is_over:
+            batch, self._ahead = self._ahead, None
+            if batch is None:
+                batch = yield Next(self.scanned)
+                if batch is None:
+                    self._is_over = True
+                    break
+                if self._watch is not None:
+                    self._watch.read(batch.num_rows)
+            is_small = self._joins and batch.num_rows < JOINED_ROWS_MAX
+            if found and not is_small:
+                self._ahead = batch
+                break
+            found.append(batch)
+            if not is_small:
+                break
+            num_rows += batch.num_rows
+            num_bytes += sum(map(memory_bytes, batch.arrays))
+        return found
 
     def cancel(self) -> None:
         """Nobody wants what is under way."""

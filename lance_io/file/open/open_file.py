@@ -119,7 +119,8 @@ def _open(
 def _read_tail(context: ReadContext, ref: FileRef, is_whole: bool) -> FileSteps[tuple[Tail, int]]:
     if ref.size_bytes == 0:
         profile = context.store.profile
-        length = max(profile.tail_bytes, profile.whole_file_bytes) if is_whole else profile.tail_bytes
+        reads_whole = is_whole or not _is_waited_for(profile)
+        length = max(profile.tail_bytes, profile.whole_file_bytes) if reads_whole else profile.tail_bytes
         answer: FetchedSuffix = yield Suffix(length)
         view = memoryview(answer.buffer).cast("B")
         return Tail(answer.file_bytes - len(view), view), answer.file_bytes

@@ -12,6 +12,7 @@ from lance_io.file.scan.batches import Collector, Cutter
 from lance_io.file.scan.page_slices import goes_with, read_group
 from lance_io.file.scan.readahead import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
 from lance_io.io.spares import spares
+from lance_io.levels.arrays import memory_bytes
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.plans.plan import Finished, advance, in_pool
 from lance_io.store.api import InvalidRange, ShortRead
@@ -109,7 +110,7 @@ class _Job:
                     wanted = await in_pool(self._steps, await handle)
                 if type(wanted) is Finished:
                     self._handle = None
-                    self._have(wanted.value, [array.nbytes for array in wanted.value])
+                    self._have(wanted.value, [memory_bytes(array) for array in wanted.value])
                     return
                 self._ask(wanted)
         except (ShortRead, InvalidRange) as error:

@@ -26,6 +26,7 @@ from lance_io.file.scan.readahead import (
 )
 from lance_io.io.spares import spares
 from lance_io.io.stats import count_held
+from lance_io.levels.arrays import memory_bytes
 from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class _Held:
 
     def keep(self, job: _Job, arrays: list[pa.Array]) -> None:
         """The pieces of a job are decoded, and wait for the consumer, unless nobody wants them."""
-        sizes = [array.nbytes for array in arrays]
+        sizes = [memory_bytes(array) for array in arrays]
         num_bytes = sum(sizes)
         with self._lock:
             if job.is_dropped:
