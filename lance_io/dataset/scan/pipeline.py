@@ -242,8 +242,16 @@ class Pipeline:
 
     @property
     def joins(self) -> bool:
-        """Whether several batches may be prepared together: all of their rows are looked at, and each alone."""
-        return self.is_filtered and not self.is_limited and not self._plan.skip
+        """Whether several batches may be prepared together.
+
+        All rows have to be looked at, and none may have a dictionary: fragments have dictionaries of their own, and
+        the indices of a column may not reach for the values of several.
+        """
+        if not self.is_filtered or self.is_limited or self._plan.skip:
+            return False
+        read = self._plan.early_read
+        fields = () if read is None else chain.from_iterable(field.walk() for field in read.fields)
+        return not any(pa.types.is_dictionary(field.arrow_type) for field in fields)
 
     def prepare(self, batches: list[ScanBatch]) -> Sequence[_Rows | _Joined]:
         """What passes the filter of batches with the columns of `plan.early`. Runs in any thread.

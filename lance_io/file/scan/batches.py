@@ -2,6 +2,7 @@
 
 ScanBatch  rows of one span, from here on up to where they are filtered or given out
 Cutter     the batches of one span, as its pieces arrive: rows are cut alike in all columns, whose pages end anywhere
+whole_span the batch of a span whose pieces arrived together, as those of a small file do
 Collector  whole columns of many spans: decoded pieces as chunks
 """
 
@@ -18,6 +19,8 @@ from lance_io.levels.join import join_arrays
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lance_io.file.open.leaf_projection import Projection
     from lance_io.file.scan.page_slices import Piece
 
@@ -119,8 +122,31 @@ class Cutter:
             return self.projection.assemble_field(number, leaves, num_rows)
         except FormatError as error:
             found = [self.leaves[path.leaf.id] for path in self.projection.paths[number] if path.leaf.id in self.leaves]
-            pages = [(one.file.key, one.column.where, one.number) for leaf in found for one in leaf.used]
-            raise at_pages(error, pages) from None
+            raise _placed(error, [piece for leaf in found for piece in leaf.used]) from None
+
+
+def whole_span(
+    projection: Projection, index: int, start: int, num_rows: int, pieces: Sequence[Piece], arrays: list[pa.Array]
+) -> ScanBatch:
+    """The batch of a span that has one piece of each leaf, decoded: all of a small file.
+
+    pieces, arrays  in the order of the projection's leaves; all arrays have `num_rows`
+    """
+    if projection.is_flat:
+        return ScanBatch(index, start, num_rows, arrays)
+    leaves = dict(zip(projection.leaves, arrays, strict=True))
+    fields = []
+    for number, paths in enumerate(projection.paths):
+        try:
+            fields.append(projection.assemble_field(number, leaves, num_rows))
+        except FormatError as error:
+            used = dict(zip(projection.leaves, pieces, strict=True))
+            raise _placed(error, [used[path.leaf.id] for path in paths]) from None
+    return ScanBatch(index, start, num_rows, fields)
+
+
+def _placed(error: FormatError, pieces: Sequence[Piece]) -> FormatError:
+    return at_pages(error, [(one.file.key, one.column.where, one.number) for one in pieces])
 
 
 class Collector:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from lance_io import limits
 from lance_io.file.file_requests import read_file_sync, read_files_sync
 from lance_io.file.file_steps import side_by_side
-from lance_io.file.scan.batches import Collector, Cutter, ScanBatch
+from lance_io.file.scan.batches import Collector, Cutter, whole_span
 from lance_io.file.scan.page_slices import goes_behind, goes_with, read_group, read_groups
 from lance_io.file.scan.readahead import (
     DEFAULT_READAHEAD,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from lance_io.file.open.file_source import ReadContext
     from lance_io.file.open.leaf_projection import Projection
+    from lance_io.file.scan.batches import ScanBatch
     from lance_io.file.scan.page_slices import Piece
     from lance_io.file.scan.readahead import Span
     from lance_io.io.budget import Pool
@@ -221,16 +222,15 @@ class _Job:
                 return False
         return True
 
-    def pop_arrays(self, count: int, num_rows: int) -> list[pa.Array] | None:
+    def pop_together(self, count: int, num_rows: int) -> tuple[list[Piece], list[pa.Array]] | None:
         """The next pieces, decoded; None, and nothing is popped, if some have not as many rows."""
-        arrays = self._decoded()
+        arrays, places = self._decoded(), self._places
         found = list(islice(arrays, count))
         if any([len(array) != num_rows for array in found]):
             return None
         for _ in found:
             arrays.popleft()
-            self._places.popleft()
-        return found
+        return [places.popleft()[2] for _ in found], found
 
     def _decoded(self) -> deque[pa.Array]:
         if self._arrays is None:
@@ -272,7 +272,7 @@ class _Ahead:
         self._ahead = ahead
         self._is_alone = cpu_count() == 1
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
-        self._leaf_ids = list(projection.leaves) if projection.is_flat else []
+        self._leaf_ids = list(projection.leaves)
         self._keeps = len(spans) <= KEPT_FILES_MAX
         self._source = self._pieces(spans)
         self._next = next(self._source, None)
@@ -376,21 +376,22 @@ class _Ahead:
         index, piece = self._jobs[0].first
         return index == span_index and piece.row_start < row
 
-    def pop_span(self, index: int, start: int, end: int) -> list[pa.Array] | None:
-        """All fields of a span's rows, if each is a leaf whose next piece these are; None otherwise."""
+    def pop_span(self, index: int, start: int, end: int) -> ScanBatch | None:
+        """All of a span's rows, if these are the next piece of each leaf; None otherwise."""
         leaf_ids = self._leaf_ids
         if not self._jobs or not leaf_ids or not self._jobs[0].has_next(index, leaf_ids, start, end):
             return None
         job = self._jobs[0]
         if self._is_alone:
             job.take_back()
-        found = job.pop_arrays(len(leaf_ids), end - start)
-        if found is not None:
-            self._held.use_together(job, leaf_ids)
-            if not job:
-                self._jobs.popleft()
-                self._fill()
-        return found
+        found = job.pop_together(len(leaf_ids), end - start)
+        if found is None:
+            return None
+        self._held.use_together(job, leaf_ids)
+        if not job:
+            self._jobs.popleft()
+            self._fill()
+        return whole_span(self._projection, index, start, end - start, *found)
 
     def pop(self) -> tuple[int, Piece, pa.Array]:
         """The next piece, decoded."""
@@ -431,10 +432,10 @@ def scan_sync(
     try:
         for index, (_, start, end) in enumerate(spans):
             if batch_rows is None or end - start <= batch_rows:
-                arrays = pieces.pop_span(index, start, end)
-                if arrays is not None:  # all of a small file, as it was decoded
+                whole = pieces.pop_span(index, start, end)
+                if whole is not None:  # a small file, as it was decoded
                     pieces.go_ahead()
-                    yield ScanBatch(index, start, end - start, arrays)
+                    yield whole
                     continue
             cutter = Cutter(projection, index, start, end, batch_rows)
             while cutter.position < end:
