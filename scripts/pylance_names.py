@@ -59,14 +59,10 @@ ABSENT: Final = (  # why names are not here: a pattern, from the start of the fu
     (r"lance\.tracing\b", "`lance_io.metrics.on_call` tells of every call, `lance_io.log` has the messages"),
     (r"lance\.pydantic\b", "`write_dataset` takes lists of pydantic models"),
     (r"lance\.dataset\.DatasetOptimizer\.\w*ind\w+", _INDEX),
-    (r"lance\.dataset\.(MergeInsertBuilder|ExecuteResult)", "let pylance merge, on the same table"),
-    (r"lance\.dataset\.DatasetDelta", "filter by `_row_created_at_version` and `_row_last_updated_at_version`"),
-    (r"lance\.dataset\.(SqlQuery\w*)", "query the dataset with DuckDB"),
     (r"lance\.dataset\.serialize_row_addrs", "for `ScannerBuilder.row_addr_prefilter`, which is not offered"),
     (r"lance\.blob\.(BlobArray|BlobIterator|BlobType)", "`blob_array` makes such arrays; `lance_io.types.BlobType`"),
     (r"lance\.bitmap\b", "sets of fragment ids are lists and ranges here"),
     (r"lance\.fragment\.DataFile\.create", "`LanceFragment.create_from_file(path, dataset, 0).files[0]`"),
-    (r"lance\.dataset\.(AlterColumn|BulkCommitResult)", "a type of dicts for type checkers; dicts are taken and given"),
     (r"lance\.dataset\.LanceStats\.index_stats", _INDEX),
     (r"lance\.file\.LanceFileSession\.open_\w+_blob_writer", "`write_dataset` writes blobs"),
     (r"lance\.udf\.BatchUDFCheckpoint", "`checkpoint_file=` names the file, which `add_columns` keeps and removes"),
@@ -77,6 +73,7 @@ ABSENT: Final = (  # why names are not here: a pattern, from the start of the fu
 )
 
 REMARKS: Final = {  # what differs although names and parameters are the same
+    "lance.dataset.SqlQueryBuilder": "the dialect is DuckDB's: [Coming from pylance](pylance.md)",
     "lance.dataset": "more ways to name a version; `timeout=`: [Coming from pylance](pylance.md)",
     "lance.arrow.BFloat16": "is a `float`, with which one can compute",
     "lance.arrow.BFloat16Array.from_numpy": "takes arrays of floats, too, and needs no `ml_dtypes`",
@@ -95,8 +92,16 @@ REMARKS: Final = {  # what differs although names and parameters are the same
 MADE_BY_OTHERS: Final = frozenset(  # classes whose objects users get and do not make
     (
         *("BlobFile", "Branches", "BufferDescriptor", "CleanupExplanation", "CleanupStats", "ColumnMetadata"),
-        *("CommitConflictError", "FileMetadata", "FileStatistics", "LanceSchema", "LanceStats", "PageMetadata"),
-        *("RowDatasetVersionMeta", "RowIdMeta", "ScanStatistics", "Tags"),
+        *(
+            "CommitConflictError",
+            "DatasetDelta",
+            "FileMetadata",
+            "FileStatistics",
+            "LanceSchema",
+            "LanceStats",
+            "PageMetadata",
+        ),
+        *("RowDatasetVersionMeta", "RowIdMeta", "ScanStatistics", "SqlQuery", "SqlQueryBuilder", "Tags"),
     )
 )
 
