@@ -62,14 +62,12 @@ ABSENT: Final = (  # why names are not here: a pattern, from the start of the fu
     (r"lance\.dataset\.serialize_row_addrs", "for `ScannerBuilder.row_addr_prefilter`, which is not offered"),
     (r"lance\.blob\.(BlobArray|BlobIterator|BlobType)", "`blob_array` makes such arrays; `lance_io.types.BlobType`"),
     (r"lance\.bitmap\b", "sets of fragment ids are lists and ranges here"),
-    (r"lance\.fragment\.DataFile\.create", "`LanceFragment.create_from_file(path, dataset, 0).files[0]`"),
     (r"lance\.dataset\.LanceStats\.index_stats", _INDEX),
     (r"lance\.file\.LanceFileSession\.open_\w+_blob_writer", "`write_dataset` writes blobs"),
     (r"lance\.udf\.BatchUDFCheckpoint", "`checkpoint_file=` names the file, which `add_columns` keeps and removes"),
     (r"lance\.udf\.normalize_transform", "`add_columns` takes all of its forms"),
     (r"lance\.sampler\.PrioritizedItem", "a part of how pylance samples"),
     (r"lance\.io\b", "`lance_io.IoScheduler` and `storage_options` say how much is read at once"),
-    (r"lance\.fragment\.FragmentSession", "fragments share the session of their dataset"),
 )
 
 REMARKS: Final = {  # what differs although names and parameters are the same
@@ -92,16 +90,9 @@ REMARKS: Final = {  # what differs although names and parameters are the same
 MADE_BY_OTHERS: Final = frozenset(  # classes whose objects users get and do not make
     (
         *("BlobFile", "Branches", "BufferDescriptor", "CleanupExplanation", "CleanupStats", "ColumnMetadata"),
-        *(
-            "CommitConflictError",
-            "DatasetDelta",
-            "FileMetadata",
-            "FileStatistics",
-            "LanceSchema",
-            "LanceStats",
-            "PageMetadata",
-        ),
-        *("RowDatasetVersionMeta", "RowIdMeta", "ScanStatistics", "SqlQuery", "SqlQueryBuilder", "Tags"),
+        *("CommitConflictError", "DatasetDelta", "FileMetadata", "FileStatistics", "FragmentSession"),
+        *("LanceSchema", "LanceStats", "PageMetadata", "RowDatasetVersionMeta", "RowIdMeta", "ScanStatistics"),
+        *("SqlQuery", "SqlQueryBuilder", "Tags"),
     )
 )
 
