@@ -56,7 +56,6 @@ ABSENT: Final = (  # why names are not here: a pattern, from the start of the fu
     (r"lance\.namespace\b", "catalogues of tables; give the table's URI"),
     (r"lance\.hf\b", "`write_dataset` takes datasets of Hugging Face"),
     (r"lance\.otel\b", "`lance_io.metrics.instrument` gives ours to OpenTelemetry"),
-    (r"lance\.tracing\b", "`lance_io.metrics.on_call` tells of every call, `lance_io.log` has the messages"),
     (r"lance\.pydantic\b", "`write_dataset` takes lists of pydantic models"),
     (r"lance\.dataset\.DatasetOptimizer\.\w*ind\w+", _INDEX),
     (r"lance\.dataset\.serialize_row_addrs", "for `ScannerBuilder.row_addr_prefilter`, which is not offered"),
@@ -83,6 +82,8 @@ REMARKS: Final = {  # what differs although names and parameters are the same
     "lance.udf.BatchUDF": "its checkpoint file is bound to the version of the table, and no other is taken",
     "lance.progress.FileSystemFragmentWriteProgress": "files of complete fragments say what these have become",
     "lance.debug.list_transactions": "operations have our names of their parts",
+    "lance.tracing.capture_trace_events": "also again; gives what ends it; the events: [Seeing it run](operations.md)",
+    "lance.tracing.trace_to_chrome": "traces calls, not functions; gives what ends it",
     "lance.log.set_logger": "writes messages of the logger `lance_io`",
 }
 
