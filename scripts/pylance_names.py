@@ -42,7 +42,6 @@ _TORCH: Final = "for PyTorch: take batches of a sampler and make tensors of them
 _DATAGEN: Final = "makes data for benchmarks of pylance"
 
 ABSENT: Final = (  # why names are not here: a pattern, from the start of the full name, and the reason
-    (r"lance\.arrow\.PandasBFloat16Array", "no type of pandas: `to_float32().to_pandas()`"),
     (r"lance\.(indices|query)\b", _INDEX),
     (r"lance\.dataset\.(Index\w*|VectorIndexReader|VectorSearchQuery)\b", _INDEX),
     (r"lance\.util\.(HNSW|KMeans|validate_vector_index)", _INDEX),
