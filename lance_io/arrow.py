@@ -15,9 +15,10 @@ import io
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from math import prod
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.request import urlopen
 
 import numpy as np
@@ -25,7 +26,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.errors import UsageError
-from lance_io.format.extensions import BFloat16, BFloat16Array, BFloat16Scalar, BFloat16Type, add_extension
+from lance_io.format.extensions import (
+    PANDAS_MODULE,
+    BFloat16,
+    BFloat16Array,
+    BFloat16Scalar,
+    BFloat16Type,
+    add_extension,
+)
+
+if TYPE_CHECKING:
+    from lance_io.format.pandas_bfloat16 import PandasBFloat16Array as PandasBFloat16Array
 
 __all__ = ["BFloat16", "BFloat16Array", "BFloat16Scalar", "BFloat16Type", "EncodedImageArray", "EncodedImageScalar"]
 __all__ += ["EncodedImageType", "FixedShapeImageTensorArray", "FixedShapeImageTensorScalar"]
@@ -37,6 +48,12 @@ A = TypeVar("A", bound="ImageArray")
 Pixels = np.ndarray[Any, Any]
 _BFLOAT16: Final = "lance.bfloat16"
 _READS_AT_ONCE: Final = 16
+
+
+def __getattr__(name: str) -> Any:
+    if name == "PandasBFloat16Array":  # which loads pandas
+        return import_module(PANDAS_MODULE).PandasBFloat16Array
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # -- bfloat16 ----------------------------------------------------------------------------------------------------------

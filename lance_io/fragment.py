@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lance_io.dataset.fragment import LanceFragment
+from lance_io.dataset.fragment import FragmentSession, LanceFragment
 from lance_io.dataset.rows.row_id_sequence import RowIdSequence
 from lance_io.dataset.version.fragment_metadata import (
     DataFile,
@@ -17,6 +17,7 @@ __all__ = [
     "DataFile",
     "DeletionFile",
     "FragmentMetadata",
+    "FragmentSession",
     "LanceFragment",
     "RowDatasetVersionMeta",
     "RowIdMeta",

@@ -42,7 +42,6 @@ _TORCH: Final = "for PyTorch: take batches of a sampler and make tensors of them
 _DATAGEN: Final = "makes data for benchmarks of pylance"
 
 ABSENT: Final = (  # why names are not here: a pattern, from the start of the full name, and the reason
-    (r"lance\.arrow\.PandasBFloat16Array", "no type of pandas: `to_float32().to_pandas()`"),
     (r"lance\.(indices|query)\b", _INDEX),
     (r"lance\.dataset\.(Index\w*|VectorIndexReader|VectorSearchQuery)\b", _INDEX),
     (r"lance\.util\.(HNSW|KMeans|validate_vector_index)", _INDEX),
@@ -56,27 +55,21 @@ ABSENT: Final = (  # why names are not here: a pattern, from the start of the fu
     (r"lance\.namespace\b", "catalogues of tables; give the table's URI"),
     (r"lance\.hf\b", "`write_dataset` takes datasets of Hugging Face"),
     (r"lance\.otel\b", "`lance_io.metrics.instrument` gives ours to OpenTelemetry"),
-    (r"lance\.tracing\b", "`lance_io.metrics.on_call` tells of every call, `lance_io.log` has the messages"),
     (r"lance\.pydantic\b", "`write_dataset` takes lists of pydantic models"),
     (r"lance\.dataset\.DatasetOptimizer\.\w*ind\w+", _INDEX),
-    (r"lance\.dataset\.(MergeInsertBuilder|ExecuteResult)", "let pylance merge, on the same table"),
-    (r"lance\.dataset\.DatasetDelta", "filter by `_row_created_at_version` and `_row_last_updated_at_version`"),
-    (r"lance\.dataset\.(SqlQuery\w*)", "query the dataset with DuckDB"),
     (r"lance\.dataset\.serialize_row_addrs", "for `ScannerBuilder.row_addr_prefilter`, which is not offered"),
     (r"lance\.blob\.(BlobArray|BlobIterator|BlobType)", "`blob_array` makes such arrays; `lance_io.types.BlobType`"),
     (r"lance\.bitmap\b", "sets of fragment ids are lists and ranges here"),
-    (r"lance\.fragment\.DataFile\.create", "`LanceFragment.create_from_file(path, dataset, 0).files[0]`"),
-    (r"lance\.dataset\.(AlterColumn|BulkCommitResult)", "a type of dicts for type checkers; dicts are taken and given"),
     (r"lance\.dataset\.LanceStats\.index_stats", _INDEX),
     (r"lance\.file\.LanceFileSession\.open_\w+_blob_writer", "`write_dataset` writes blobs"),
     (r"lance\.udf\.BatchUDFCheckpoint", "`checkpoint_file=` names the file, which `add_columns` keeps and removes"),
     (r"lance\.udf\.normalize_transform", "`add_columns` takes all of its forms"),
     (r"lance\.sampler\.PrioritizedItem", "a part of how pylance samples"),
     (r"lance\.io\b", "`lance_io.IoScheduler` and `storage_options` say how much is read at once"),
-    (r"lance\.fragment\.FragmentSession", "fragments share the session of their dataset"),
 )
 
 REMARKS: Final = {  # what differs although names and parameters are the same
+    "lance.dataset.SqlQueryBuilder": "the dialect is DuckDB's: [Coming from pylance](pylance.md)",
     "lance.dataset": "more ways to name a version; `timeout=`: [Coming from pylance](pylance.md)",
     "lance.arrow.BFloat16": "is a `float`, with which one can compute",
     "lance.arrow.BFloat16Array.from_numpy": "takes arrays of floats, too, and needs no `ml_dtypes`",
@@ -88,6 +81,8 @@ REMARKS: Final = {  # what differs although names and parameters are the same
     "lance.udf.BatchUDF": "its checkpoint file is bound to the version of the table, and no other is taken",
     "lance.progress.FileSystemFragmentWriteProgress": "files of complete fragments say what these have become",
     "lance.debug.list_transactions": "operations have our names of their parts",
+    "lance.tracing.capture_trace_events": "also again; gives what ends it; the events: [Seeing it run](operations.md)",
+    "lance.tracing.trace_to_chrome": "traces calls, not functions; gives what ends it",
     "lance.log.set_logger": "writes messages of the logger `lance_io`",
 }
 
@@ -95,8 +90,9 @@ REMARKS: Final = {  # what differs although names and parameters are the same
 MADE_BY_OTHERS: Final = frozenset(  # classes whose objects users get and do not make
     (
         *("BlobFile", "Branches", "BufferDescriptor", "CleanupExplanation", "CleanupStats", "ColumnMetadata"),
-        *("CommitConflictError", "FileMetadata", "FileStatistics", "LanceSchema", "LanceStats", "PageMetadata"),
-        *("RowDatasetVersionMeta", "RowIdMeta", "ScanStatistics", "Tags"),
+        *("CommitConflictError", "DatasetDelta", "FileMetadata", "FileStatistics", "FragmentSession"),
+        *("LanceSchema", "LanceStats", "PageMetadata", "RowDatasetVersionMeta", "RowIdMeta", "ScanStatistics"),
+        *("SqlQuery", "SqlQueryBuilder", "Tags"),
     )
 )
 

@@ -25,6 +25,7 @@ from lance_io.commit.latest import versions_prefix
 from lance_io.commit.pins import announce, release, time_ns
 from lance_io.errors import FormatError, LanceError, NotFound, UsageError
 from lance_io.format.schema import BLOB_FOLDER
+from lance_io.io import trace_events
 from lance_io.plans.plan import Pause, Together, ask
 from lance_io.plans.store_requests import List, Read, Remove
 from lance_io.store.api import NAMES_DIRECTLY_BELOW, ObjectMeta
@@ -338,6 +339,8 @@ def run_cleanup(
     deletes_per_s  at most so many files a second; None as fast as the store takes it
     progress       is told how many files are gone, and how many there are to go
     """
+    if trace_events.listeners:
+        trace_events.tell_dataset("cleaning", target.place.uri)
     if not plan.versions and not plan.files:
         return plan.stats
     removal = _Removal(target, plan, deletes_per_s, progress)
@@ -411,7 +414,10 @@ class _Removal:
                     return batch.index(part[0])  # the others are announced anew
                 self.failed.update(one.file.key for one in part)  # too slow to be sure of anything: another time
                 continue
-            self.gone += yield from self._remove([one.file for one in part])
+            gone = yield from self._remove([one.file for one in part])
+            self.gone += gone
+            if trace_events.listeners:
+                trace_events.tell_files("delete", "manifest", [meta.key for meta in gone])
         return len(batch)
 
     def _is_spared(self, one: OldVersion, held: _Held, intent: Intent) -> bool:
@@ -436,6 +442,16 @@ class _Removal:
             yield from self._look_for_newer()
             gone = yield from self._remove(self._still_garbage(part))
             self.removed += [(meta, kinds[meta.key]) for meta in gone]
+            if trace_events.listeners:
+                self._tell((meta.key, kinds[meta.key]) for meta in gone)
+
+    def _tell(self, gone: Iterable[tuple[str, FileKind]]) -> None:
+        """Tell who listens of files that are gone; those of other kinds pylance does not mention."""
+        plan, skipped = self.plan, len(self.place.key("x")) - 1
+        for key, kind in gone:
+            if kind in ("data", "deletion", "index"):
+                is_known = not plan.policy.delete_unverified and plan.removed.has(key[skipped:], kind)
+                trace_events.tell_files("delete" if is_known else "delete_unverified", kind, [key])
 
     def _look_for_newer(self) -> Plan[None]:
         """Keep what versions refer to that came since the last look."""

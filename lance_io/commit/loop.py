@@ -51,6 +51,7 @@ from lance_io.errors import (
     OperationError,
     UsageError,
 )
+from lance_io.io import trace_events
 from lance_io.plans.plan import Pause, Shielded, Together, ask
 from lance_io.plans.store_requests import Head, Put, Read, Remove
 from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, decode_origin
@@ -155,8 +156,23 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
     except Exception:  # also those of somebody else's uploads
         yield from _forget(target, written)
         raise
-    COMMITS.add(transaction.name, versions=1)
-    return CommittedVersion(outcome.file, file.manifest, transaction, attempts=1)
+    committed = CommittedVersion(outcome.file, file.manifest, transaction, attempts=1)
+    _count(target, request, committed)
+    return committed
+
+
+def _count(target: CommitTarget, request: CommitRequest, committed: CommittedVersion) -> None:
+    """Count a version that was made, and tell who listens."""
+    COMMITS.add(request.transaction.name, versions=1)
+    if trace_events.listeners:
+        trace_events.tell_commit(
+            target.place.uri,
+            request.transaction.name,
+            request.transaction.read_version,
+            committed.manifest.version,
+            committed.file.key,
+            is_detached=request.detached,
+        )
 
 
 def _find_created(
@@ -197,7 +213,7 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
         yield from loop.release()
         raise
     if committed.attempts:  # and was not found to be there already
-        COMMITS.add(request.transaction.name, versions=1)
+        _count(target, request, committed)
     yield from loop.release()
     return committed
 

@@ -37,34 +37,42 @@ if TYPE_CHECKING:
         Transaction,
     )
     from lance_io.dataset.changes.update_rows import UpdateResult
+    from lance_io.dataset.columns.schema_edits import AlterColumn
     from lance_io.dataset.compaction.optimizer import DatasetOptimizer
     from lance_io.dataset.fragment import LanceFragment
-    from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
+    from lance_io.dataset.lance_dataset import AsyncDataset, BulkCommitResult, LanceDataset
     from lance_io.dataset.merge.merge_builder import MergeInsertBuilder
+    from lance_io.dataset.merge.merge_plan import ExecuteResult
     from lance_io.dataset.open_dataset import dataset
     from lance_io.dataset.scan.scan_options import ColumnOrdering
     from lance_io.dataset.scan.scan_statistics import ScanStatistics
     from lance_io.dataset.scanner import LanceScanner, ScannerBuilder
+    from lance_io.dataset.sql_query import SqlQuery, SqlQueryBuilder
     from lance_io.dataset.version.describe import Version, VersionRef
     from lance_io.dataset.version.lance_schema import LanceSchema
     from lance_io.dataset.version.session import Session
     from lance_io.dataset.version.table_statistics import DatasetStats, DataStatistics, FieldStatistics, LanceStats
     from lance_io.dataset.version.tags_and_branches import Branch, Branches, Tag, Tags
+    from lance_io.dataset.version_delta import DatasetDelta
     from lance_io.dataset.write.write_arguments import AutoCleanupConfig
     from lance_io.dataset.write.write_dataset import write_dataset
 
 _HOMES = {
     "LANCE_COMMIT_MESSAGE_KEY": "changes.lance_operation",
+    "AlterColumn": "columns.schema_edits",
     "AsyncDataset": "lance_dataset",
     "AutoCleanupConfig": "write.write_arguments",
     "Branch": "version.tags_and_branches",
     "Branches": "version.tags_and_branches",
+    "BulkCommitResult": "lance_dataset",
     "ColumnOrdering": "scan.scan_options",
     "DataStatistics": "version.table_statistics",
     "DatasetBasePath": "changes.lance_operation",
+    "DatasetDelta": "version_delta",
     "DatasetOptimizer": "compaction.optimizer",
     "DatasetStats": "version.table_statistics",
     "DeleteResult": "changes.change_plans",
+    "ExecuteResult": "merge.merge_plan",
     "FieldStatistics": "version.table_statistics",
     "Index": "changes.lance_operation",
     "IndexFile": "changes.lance_operation",
@@ -78,6 +86,8 @@ _HOMES = {
     "ScanStatistics": "scan.scan_statistics",
     "ScannerBuilder": "scanner",
     "Session": "version.session",
+    "SqlQuery": "sql_query",
+    "SqlQueryBuilder": "sql_query",
     "Tag": "version.tags_and_branches",
     "Tags": "version.tags_and_branches",
     "Transaction": "changes.lance_operation",
@@ -90,16 +100,20 @@ _HOMES = {
 
 __all__ = [
     "LANCE_COMMIT_MESSAGE_KEY",
+    "AlterColumn",
     "AsyncDataset",
     "AutoCleanupConfig",
     "Branch",
     "Branches",
+    "BulkCommitResult",
     "ColumnOrdering",
     "DataStatistics",
     "DatasetBasePath",
+    "DatasetDelta",
     "DatasetOptimizer",
     "DatasetStats",
     "DeleteResult",
+    "ExecuteResult",
     "FieldStatistics",
     "Index",
     "IndexFile",
@@ -113,6 +127,8 @@ __all__ = [
     "ScanStatistics",
     "ScannerBuilder",
     "Session",
+    "SqlQuery",
+    "SqlQueryBuilder",
     "Tag",
     "Tags",
     "Transaction",

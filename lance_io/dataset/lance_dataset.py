@@ -18,7 +18,7 @@ import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, cast
 
 import pyarrow as pa
 
@@ -116,6 +116,17 @@ class _Dataset(DatasetProperties):
 
     def __copy__(self) -> Self:
         return type(self)._of(self._state)
+
+
+class BulkCommitResult(TypedDict):
+    """What `LanceDataset.commit_batch` gives.
+
+    dataset  the new version
+    merged   the operation that it is, of all that were given
+    """
+
+    dataset: LanceDataset
+    merged: Transaction
 
 
 class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
@@ -479,7 +490,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         *,
         filesystem: Any = None,
         storage_options_provider: Any = None,
-    ) -> dict[str, Any]:
+    ) -> BulkCommitResult:
         """Commit several appends as one; gives `{"dataset": ..., "merged": ...}`."""
         given = commits.batch_commit(locals())
         return {"dataset": new_dataset(commits.run_commit(given)), "merged": given["operation"]}

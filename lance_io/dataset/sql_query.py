@@ -7,6 +7,7 @@ text it is given can read nothing but the table, and writes nothing.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,6 +48,7 @@ class _Asked:
     with_row_id: bool = False
     with_row_addr: bool = False
     batch_size: int | None = None
+    batch_size_bytes: int | None = None
     blob_handling: str | None = None
 
 
@@ -66,7 +68,12 @@ class SqlTable:
         if columns is None:
             columns = [*asked.state.arrow_schema.names]
             columns += [ROW_ID] * asked.with_row_id + [ROW_ADDRESS] * asked.with_row_addr
-        options = scan_options(columns=columns, filter=filter, blob_handling=asked.blob_handling)
+        options = scan_options(
+            columns=columns,
+            filter=filter,
+            blob_handling=asked.blob_handling,
+            batch_size_bytes=asked.batch_size_bytes,
+        )
         return LanceScanner._of(asked.state, options)
 
 
@@ -107,7 +114,10 @@ class _Query:
             raise BindError(f"SQL: a query reads the table that it is made of, and nothing else: {error}") from error
         except duckdb.Error as error:
             raise EvaluationError(f"SQL: {error}") from error
-        return pa.RecordBatchReader.from_batches(rows.schema, _read(duckdb, connection, rows))
+        batches = _read(duckdb, connection, rows)
+        if self._asked.batch_size_bytes is not None:
+            batches = _portions(batches, self._asked.batch_size_bytes)
+        return pa.RecordBatchReader.from_batches(rows.schema, batches)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._asked.text!r}>"
@@ -132,6 +142,21 @@ def _read(duckdb: ModuleType, connection: Any, rows: pa.RecordBatchReader) -> It
     finally:
         rows.close()
         connection.close()
+
+
+def _portions(batches: Iterator[pa.RecordBatch], limit_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about so many bytes at most, each at least one row."""
+    for batch in batches:
+        num_rows = max(1, limit_bytes * batch.num_rows // max(batch.nbytes, 1))
+        yield from (batch.slice(start, num_rows) for start in range(0, batch.num_rows, num_rows))
+
+
+def _count(name: str, value: Any) -> int:
+    """A number that is not negative. Raises `TypeError` and `OverflowError`, as pylance does."""
+    number = operator.index(value)
+    if number < 0:
+        raise OverflowError(f"{name}: can't convert negative int to unsigned")
+    return number
 
 
 class SqlQuery(_Query):
@@ -176,6 +201,8 @@ class SqlQueryBuilder:
 
     def table_name(self, table_name: str) -> Self:
         """What the query calls the table, "dataset" by default."""
+        if not isinstance(table_name, str):
+            raise TypeError(f"table_name: expected a text, found {table_name!r}")
         return self._set(table_name=table_name)
 
     def with_row_id(self, with_row_id: bool = True) -> Self:
@@ -187,14 +214,27 @@ class SqlQueryBuilder:
         return self._set(with_row_addr=with_row_addr)
 
     def blob_handling(self, blob_handling: str) -> Self:
-        """How blobs come: "all_binary" or "blobs_descriptions"."""
+        """How blobs come: "all_binary", or by default "blobs_descriptions".
+
+        Raises `ValueError` for what pylance does not know either.
+        """
+        if not isinstance(blob_handling, str):
+            raise TypeError(f"blob_handling: expected a text, found {blob_handling!r}")
+        scan_options(blob_handling=blob_handling)
         return self._set(blob_handling=blob_handling)
 
     def batch_size(self, batch_size: int) -> Self:
         """Rows of a batch of the result at most."""
-        if batch_size < 1:
+        if _count("batch_size", batch_size) < 1:
             raise UsageError(f"batch_size must be at least 1, got {batch_size}")
         return self._set(batch_size=batch_size)
+
+    def batch_size_bytes(self, batch_size_bytes: int) -> Self:
+        """About how many bytes a batch of the scan, and one of the result, takes at most; each has at least one row.
+
+        Together with `batch_size` both hold.
+        """
+        return self._set(batch_size_bytes=max(1, _count("batch_size_bytes", batch_size_bytes)))
 
     def build(self) -> Any:
         """The query, a `SqlQuery`."""

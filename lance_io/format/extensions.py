@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -33,6 +34,9 @@ def to_bfloat16(values: Any) -> np.ndarray[Any, np.dtype[np.uint16]]:
     halves = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
     is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
     return np.where(is_nan, (bits >> 16).astype("<u2") | np.uint16(0x40), halves).astype("<u2")
+
+
+PANDAS_MODULE: Final = "lance_io.format.pandas_bfloat16"  # which loads pandas, and stands on this one
 
 
 class BFloat16(float):
@@ -125,6 +129,10 @@ class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
 
     def __arrow_ext_scalar_class__(self) -> type[BFloat16Scalar]:
         return BFloat16Scalar
+
+    def to_pandas_dtype(self) -> Any:
+        """A `PandasBFloat16Type`. Raises `ModuleNotFoundError` without pandas."""
+        return import_module(PANDAS_MODULE).PandasBFloat16Type()
 
 
 _BLOB_MEMBERS: Final[tuple[pa.Field[Any], ...]] = (

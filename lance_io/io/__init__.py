@@ -11,6 +11,7 @@
     cache.py          byte-bounded LRU of search structures, one load per key at a time
     stats.py          what was asked for, what was read, in how many rounds
     call_metrics.py   the same of each call, for whoever watches them
+    trace_events.py   what happens to tables, for whoever listens
 
 May import `store`, `runtime` and below. Knows nothing of pages, columns or tables.
 """

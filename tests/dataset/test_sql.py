@@ -106,6 +106,56 @@ def test_row_columns_name_and_batches(uri: str) -> None:
     assert sum(batch.num_rows for batch in batches) == NUM_ROWS - 20
 
 
+def test_bytes_of_batches(uri: str) -> None:
+    """Sizes of single batches are each library's own; rows, and that batches are many, are not."""
+    text = "SELECT a, s FROM dataset WHERE a < 9000"
+    for limit_bytes, num_rows in ((4000, None), (4000, 50), (0, None)):
+        sizes = []
+        for one in (lance_io, lance):
+            builder = one.dataset(uri).sql(text if limit_bytes else f"{text} LIMIT 20").batch_size_bytes(limit_bytes)
+            if num_rows is not None:
+                builder = builder.batch_size(num_rows)
+            batches = builder.build().to_batch_records()
+            sizes.append(sum(batch.num_rows for batch in batches))
+            assert max(batch.num_rows for batch in batches) <= (num_rows or limit_bytes // 10 or 1)
+        assert sizes[0] == sizes[1]
+    ordered = lance_io.dataset(uri).sql("SELECT a FROM dataset ORDER BY a DESC").batch_size_bytes(800).build()
+    assert {batch.num_rows for batch in ordered.to_batch_records()} <= {*range(101)}
+    assert len(ordered.to_stream_reader().read_all()) == NUM_ROWS - 20
+
+
+WRONG_OPTIONS = [
+    ("batch_size", -1),
+    ("batch_size", 0),
+    ("batch_size", "x"),
+    ("batch_size", 2.5),
+    ("batch_size_bytes", -1),
+    ("batch_size_bytes", None),
+    ("blob_handling", "none"),
+    ("blob_handling", 7),
+    ("table_name", 7),
+    ("table_name", "other"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_OPTIONS)
+def test_wrong_options_are_refused_as_by_pylance(uri: str, name: str, value: Any) -> None:
+    kinds = []
+    for one in (lance, lance_io):
+        with pytest.raises((TypeError, ValueError, OverflowError)) as error:
+            getattr(one.dataset(uri).sql("SELECT a FROM dataset"), name)(value).build().to_batch_records()
+        kinds.append(next(kind for kind in (TypeError, ValueError, OverflowError) if isinstance(error.value, kind)))
+    assert kinds[0] is kinds[1]
+
+
+def test_classes_have_the_names_of_pylance(uri: str) -> None:
+    for one in (lance_io, lance):
+        module = sys.modules[f"{one.__name__}.dataset"]
+        builder = one.dataset(uri).sql("SELECT 1 AS a")
+        assert isinstance(builder, module.SqlQueryBuilder)
+        assert isinstance(builder.table_name("t").build(), module.SqlQuery)
+
+
 WRONG = [
     "selekt",
     "SELECT nope FROM dataset",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes.update_rows import UpdateResult
     from lance_io.dataset.columns import column_methods as row_changes
     from lance_io.dataset.columns import evolve_schema as evolution
+    from lance_io.dataset.columns.schema_edits import AlterColumn
     from lance_io.dataset.compaction import optimizer as optimizers
     from lance_io.dataset.compaction.optimizer import AsyncDatasetOptimizer, DatasetOptimizer
     from lance_io.dataset.merge import merge_builder as merges
@@ -201,7 +202,10 @@ class DatasetChanges(SyncFace, DatasetProperties):
         self._state = row_changes.merge(self._state, data_obj, left_on, right_on, schema, memory_limit, progress)
 
     def alter_columns(
-        self, *alterations: Mapping[str, Any], memory_limit: int | None = None, progress: Progress | None = None
+        self,
+        *alterations: AlterColumn | Mapping[str, Any],
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """Rename columns, allow or forbid nulls, cast them: `alter_columns({"path": "a.b", "name": "c"})`.
 
@@ -459,7 +463,10 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         )
 
     async def alter_columns(
-        self, *alterations: Mapping[str, Any], memory_limit: int | None = None, progress: Progress | None = None
+        self,
+        *alterations: AlterColumn | Mapping[str, Any],
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """Rename columns, allow or forbid nulls, cast them; see `LanceDataset.alter_columns`."""
         await self._change(evolution.alter_columns(self._state, alterations, memory_limit, progress))

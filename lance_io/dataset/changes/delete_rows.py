@@ -19,6 +19,7 @@ from lance_io.dataset.scan.execute import scan_batches
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import EvaluationError, OperationError, UsageError
+from lance_io.io import trace_events
 from lance_io.levels.arrays import values_of
 from lance_io.plans.plan import Together, ask
 from lance_io.plans.store_requests import Put
@@ -62,6 +63,8 @@ class Deletion:
 
     def uploads(self, state: DatasetState) -> list[Plan[Any]]:
         """Plans that write the files."""
+        if trace_events.listeners:
+            trace_events.tell_files("create", "deletion", self.files)
         return [ask(Put(state.location.store, key, data)) for key, data in self.files.items()]
 
 

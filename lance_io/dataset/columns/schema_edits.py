@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Required, TypedDict
 
 import pyarrow as pa
 
@@ -26,6 +26,21 @@ if TYPE_CHECKING:
     from lance_io.format.version import FileVersion
 
 _KEYS: Final = ("path", "name", "nullable", "data_type")
+
+
+class AlterColumn(TypedDict, total=False):
+    """What `alter_columns` takes for each column; what is not there, or None, stays as it is.
+
+    path       the column, or a member: "a.b"
+    name       what it is called from now on
+    nullable   whether it may have nulls
+    data_type  to which its values are cast
+    """
+
+    path: Required[str]
+    name: str | None
+    nullable: bool | None
+    data_type: pa.DataType | None
 
 
 # -- without columns --------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from lance_io.dataset.version.index_entries import load_indices
 from lance_io.dataset.version.open_version import check_out
 from lance_io.errors import OperationError, UsageError
 from lance_io.format.version import V0_1
+from lance_io.io import trace_events
 from lance_io.plans.plan import RollBackOnError
 from lance_io.table.manifest.fragment_reuse import addresses_of, encode_addresses, find_reuse, map_coverage
 from lance_io.table.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
@@ -277,6 +278,8 @@ def compact_files(
     state: DatasetState, given: Mapping[str, Any], progress: FragmentWriteProgress | None = None
 ) -> Plan[tuple[DatasetState, CompactionMetrics]]:
     """Plan, execute and commit. What was written is removed where that fails, unless it may have been committed."""
+    if trace_events.listeners:
+        trace_events.tell_dataset("compacting", state.location.uri)
     options, tasks = yield from plan_compaction(state, given)
     results: list[RewriteResult] = []
     written: list[NewFiles] = []

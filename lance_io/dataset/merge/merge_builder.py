@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.dataset.changes.lance_operation import Transaction
-    from lance_io.dataset.merge.merge_plan import MergeResult
+    from lance_io.dataset.merge.merge_plan import ExecuteResult
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
 
@@ -161,7 +161,7 @@ class MergeInsertBuilder(MergeClausesBuilder):
 
     def execute(
         self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
-    ) -> MergeResult:
+    ) -> ExecuteResult:
         """Merge rows, in one commit; moves the dataset to the new version.
 
         data_obj      whatever `write_dataset` takes. What is not in memory is read once
@@ -179,7 +179,7 @@ class MergeInsertBuilder(MergeClausesBuilder):
 
     def execute_uncommitted(
         self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
-    ) -> tuple[Transaction, MergeResult]:
+    ) -> tuple[Transaction, ExecuteResult]:
         """The same without the commit: a transaction for `LanceDataset.commit`, whose files are written."""
         transaction, done = self._run(prepare_merge, data_obj, schema, memory_limit)
         return to_public(transaction), done
@@ -210,7 +210,7 @@ class AsyncMergeInsertBuilder(MergeClausesBuilder):
 
     async def execute(
         self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
-    ) -> MergeResult:
+    ) -> ExecuteResult:
         """`MergeInsertBuilder.execute`; `data_obj` may also be an asynchronous iterable of record batches."""
         state, done = await self._run(merge_rows, data_obj, schema, memory_limit)
         self._dataset._state = state
@@ -218,7 +218,7 @@ class AsyncMergeInsertBuilder(MergeClausesBuilder):
 
     async def execute_uncommitted(
         self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
-    ) -> tuple[Transaction, MergeResult]:
+    ) -> tuple[Transaction, ExecuteResult]:
         """`MergeInsertBuilder.execute_uncommitted`."""
         transaction, done = await self._run(prepare_merge, data_obj, schema, memory_limit)
         return to_public(transaction), done

@@ -52,7 +52,7 @@ T = TypeVar("T")
 SOURCE_SHARE: Final = 4  # of the limit: rows of the source that are held
 
 
-class MergeResult(TypedDict):
+class ExecuteResult(TypedDict):
     """What a merge did: rows that were inserted, updated, and deleted without an update."""
 
     num_inserted_rows: int
@@ -74,14 +74,14 @@ class Merged:
     operation: Update
     affected: Mapping[int, U32Array] | None
     uploads: Sequence[Plan[object]]
-    result: MergeResult
+    result: ExecuteResult
     joined: str
     written: Sequence[Fragment]
 
 
 def merge_rows(
     state: DatasetState, clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows
-) -> Plan[tuple[DatasetState, MergeResult]]:
+) -> Plan[tuple[DatasetState, ExecuteResult]]:
     """Merge rows into the table; gives the new version, and what was done.
 
     limit_bytes  of memory
@@ -90,8 +90,8 @@ def merge_rows(
     """
     source = yield from _pull(clauses, limit_bytes, rows)
 
-    def attempt(state: DatasetState) -> Plan[tuple[DatasetState, MergeResult]]:
-        def commit(merged: Merged) -> Plan[tuple[DatasetState, MergeResult]]:
+    def attempt(state: DatasetState) -> Plan[tuple[DatasetState, ExecuteResult]]:
+        def commit(merged: Merged) -> Plan[tuple[DatasetState, ExecuteResult]]:
             after = yield from change(state, merged.operation, affected=merged.affected, alongside=merged.uploads)
             return after, merged.result
 
@@ -105,11 +105,11 @@ def merge_rows(
 
 def prepare_merge(
     state: DatasetState, clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows
-) -> Plan[tuple[Transaction, MergeResult]]:
+) -> Plan[tuple[Transaction, ExecuteResult]]:
     """The same without a commit: the transaction, whose files are there."""
     source = yield from _pull(clauses, limit_bytes, rows)
 
-    def keep(merged: Merged) -> Plan[tuple[Transaction, MergeResult]]:
+    def keep(merged: Merged) -> Plan[tuple[Transaction, ExecuteResult]]:
         for upload in merged.uploads:
             yield from upload
         return Transaction(state.manifest.version, merged.operation), merged.result
@@ -122,7 +122,7 @@ def prepare_merge(
 
 def count_merge(
     state: DatasetState, clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows
-) -> Plan[MergeResult]:
+) -> Plan[ExecuteResult]:
     """What a merge would do, without doing it: keys are compared, and nothing is written."""
     source = yield from _pull(clauses, limit_bytes, rows)
     try:
@@ -168,7 +168,7 @@ class _Merge:
         finally:
             matches.close()
 
-    def count(self) -> Plan[MergeResult]:
+    def count(self) -> Plan[ExecuteResult]:
         """What the change would be."""
         state, clauses = self._state, self._clauses
         matches = self._new_matches((yield from writes_columns(state, clauses, self._fit)))
@@ -257,8 +257,8 @@ def _places(state: DatasetState, bases: TargetBases) -> tuple[FilePlace, ...]:
     return bases.places(state, state.manifest.base_paths)
 
 
-def _result(matches: RowMatches, num_inserted: int) -> MergeResult:
-    return MergeResult(
+def _result(matches: RowMatches, num_inserted: int) -> ExecuteResult:
+    return ExecuteResult(
         num_inserted_rows=num_inserted,
         num_updated_rows=matches.num_updated,
         num_deleted_rows=matches.num_deleted,

@@ -7,16 +7,15 @@ all other plans are run by `run_plan.py`. What is read is decided elsewhere; thi
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
 from lance_io.dataset.run_plan import run, run_awaited, run_beside
 from lance_io.dataset.scan.ordering import Ordering
 from lance_io.dataset.scan.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan.scan_plan import plan_count, plan_scan, width_bytes
-from lance_io.dataset.scan.scan_statistics import count_items, counting, watch_scan
+from lance_io.dataset.scan.scan_statistics import count_items, counted, counting, is_watched, watch_scan
 from lance_io.dataset.scan.stream import ScanRun
-from lance_io.io import call_metrics
 from lance_io.levels.portable import Portable
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.plans.streams import Each, Items, iterate_async, iterate_sync
@@ -110,7 +109,7 @@ def collect(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.
     """All rows of a scan as a table over whatever arrays were decoded."""
     with watch_scan(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
-        return _collect_sync(scan) if _is_run_here(state, options) else runtime.run(_collect(scan))
+        return _told(scan, _collect_sync(scan) if _is_run_here(state, options) else runtime.run(_collect(scan)))
 
 
 async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
@@ -118,8 +117,14 @@ async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Sc
     with watch_scan(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
         if _is_run_here(state, options):
-            return await run_beside(state, partial(_collect_sync, scan))
-        return await runtime.wrap(_collect(scan))
+            return _told(scan, await run_beside(state, partial(_collect_sync, scan)))
+        return _told(scan, await runtime.wrap(_collect(scan)))
+
+
+def _told(scan: _Scan, table: pa.Table) -> pa.Table:
+    if scan.watch is not None:
+        scan.watch.gave(table.num_rows)
+    return table
 
 
 def _collect_sync(scan: _Scan) -> pa.Table:
@@ -137,7 +142,7 @@ async def _collect(scan: _Scan) -> pa.Table:
 
 def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The batches of a scan, at most a few of them in memory; closing the iterator ends the scan."""
-    if options.scan_stats_callback is None and not call_metrics.watchers and _is_run_here(state, options):
+    if not is_watched(options.scan_stats_callback) and _is_run_here(state, options):
         return iterate_sync(_Scan(state, options, schema, None).batches())
     return _stream_watched(state, options, schema)
 
@@ -147,9 +152,13 @@ def _stream_watched(state: DatasetState, options: ScanOptions, schema: pa.Schema
         scan = _Scan(state, options, schema, watch)
         if _is_run_here(state, options):
             items = iterate_sync(scan.batches())
-            yield from items if watch is None else count_items(watch, items)
+            found: Any = items if watch is None else count_items(watch, items)
         else:
-            yield from runtime.iterate(lambda: _stream(scan), has_room=scan.has_room)
+            found = runtime.iterate(lambda: _stream(scan), has_room=scan.has_room)
+        if watch is None:
+            yield from found
+        else:
+            yield from counted(watch, found)
 
 
 async def stream_async(
@@ -160,8 +169,12 @@ async def stream_async(
         scan = _Scan(state, options, schema, watch)
         found = runtime.stream(lambda: _stream(scan), has_room=scan.has_room)
         try:
+            num_rows = 0
             async for batch in found:
+                num_rows += batch.num_rows
                 yield batch
+            if watch is not None:
+                watch.gave(num_rows)
         finally:
             await found.aclose()
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lance_io.io import call_metrics
+from lance_io.io import call_metrics, trace_events
 from lance_io.io.stats import IoStats, io_stats
 from lance_io.records import dataclass
 
@@ -16,11 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
 
+    import pyarrow as pa
+
     from lance_io.dataset.scan.pipeline import ScanPlan
     from lance_io.store.api import ObjectStore, StatsSnapshot
 
 T = TypeVar("T")
 _END: Final = object()
+_OF_INDICES: Final = (
+    "indices_loaded",
+    "parts_loaded",
+    "index_comparisons",
+    "index_cache_hits",
+    "index_cache_misses",
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ class ScanWatch:
         self._seen = IoStats()
         self._started_ns = time.perf_counter_ns()
         self._counts = {"fragments_scanned": 0, "ranges_scanned": 0, "rows_scanned": 0}
+        self._num_rows: int | None = None
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -76,8 +86,17 @@ class ScanWatch:
         """So many rows have come from the file room."""
         self._counts["rows_scanned"] += num_rows
 
+    def gave(self, num_rows: int) -> None:
+        """All of the result has been given, and it has so many rows."""
+        self._num_rows = num_rows
+
     def tell(self, *, failed: bool) -> None:
-        """Tell those who watch calls."""
+        """Tell those who watch calls, and of a scan that came to its end those who listen."""
+        if trace_events.listeners and self._num_rows is not None:
+            counts = self._seen.snapshot()
+            numbers = {"iops": counts.num_reads, "requests": counts.num_reads, "bytes_read": counts.bytes_read}
+            done = {"type": "plan_run", "plan_summary": "LanceRead", "output_rows": self._num_rows}
+            trace_events.tell(trace_events.EXECUTION, {**done, **numbers, **dict.fromkeys(_OF_INDICES, 0)})
         call_metrics.tell("scan", (time.perf_counter_ns() - self._started_ns) / 1e9, self._seen, failed=failed)
 
     def statistics(self) -> ScanStatistics:
@@ -94,13 +113,18 @@ class ScanWatch:
         )
 
 
+def is_watched(callback: Callable[[ScanStatistics], Any] | None) -> bool:
+    """Whether anybody is to be told what a scan cost."""
+    return callback is not None or bool(call_metrics.watchers) or bool(trace_events.listeners)
+
+
 @contextmanager
 def watch_scan(callback: Callable[[ScanStatistics], Any] | None) -> Iterator[ScanWatch | None]:
     """Tell `callback`, and who watches calls, what the scan inside the block cost, also when it ends early.
 
     Where nobody is to be told there is no watch.
     """
-    if callback is None and not call_metrics.watchers:
+    if not is_watched(callback):
         yield None
         return
     watch, failed = ScanWatch(), False
@@ -131,6 +155,18 @@ def count_items(watch: ScanWatch, items: Generator[T, None, None]) -> Generator[
     finally:
         context.run(items.close)
         context.run(block.__exit__, None, None, None)
+
+
+def counted(watch: ScanWatch, batches: Any) -> Iterator[pa.RecordBatch]:
+    """The batches of a scan; at their end the watch is told how many rows these were."""
+    num_rows = 0
+    try:
+        for batch in batches:
+            num_rows += batch.num_rows
+            yield batch
+        watch.gave(num_rows)
+    finally:
+        batches.close()
 
 
 # -- of a dataset ----------------------------------------------------------------------------------------------------

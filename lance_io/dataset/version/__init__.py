@@ -5,4 +5,5 @@ state, session, object_keys                             an open one, what datase
 column_lists, system_columns                            column lists in its schema
 describe, fragment_metadata, lance_schema               what it says, in the values that pylance hands out
 table_statistics, file_listing, validation              what can be asked about its files
+described_file                                          what a manifest would say of a file that others wrote
 """

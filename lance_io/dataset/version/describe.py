@@ -137,15 +137,7 @@ def _deletion_kind(file_type: str) -> stored.DeletionKind:
 
 def data_file(file: stored.DataFile) -> DataFile:
     """A data file as the caller's own copy."""
-    return DataFile(
-        path=file.path,
-        fields=list(file.fields),
-        column_indices=list(file.column_indices),
-        file_major_version=file.version.major,
-        file_minor_version=file.version.minor,
-        file_size_bytes=file.size_bytes,
-        base_id=file.base_id,
-    )
+    return DataFile._of(file)
 
 
 def stored_file(file: DataFile) -> stored.DataFile:

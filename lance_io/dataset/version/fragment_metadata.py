@@ -9,9 +9,19 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from lance_io.dataset.lazy_module import later, later_plans
 from lance_io.errors import UsageError
+
+if TYPE_CHECKING:
+    from lance_io.dataset import run_plan
+    from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
+    from lance_io.dataset.version import described_file
+    from lance_io.table.manifest import fragment as stored
+else:
+    run_plan = later("lance_io.dataset.run_plan")
+    described_file = later_plans("lance_io.dataset.version.described_file")
 
 
 @dataclass
@@ -41,6 +51,38 @@ class DataFile:
     def field_ids(self) -> list[int]:
         """The field ids."""
         return self.fields
+
+    @classmethod
+    def create(cls, dataset: LanceDataset, path: str, *, base_id: int | None = None) -> Self:
+        """What a manifest says of a file that lies in the table's data folder, for `DataReplacement` and fragments.
+
+        dataset  the table that it will belong to
+        path     below its folder `data`
+        base_id  the base path that it lies below instead, None for the table's own folder
+
+        Columns are the table's of the same names; their types are not compared. Raises `ValueError` for a file with
+        other columns or members, and when there is no such file.
+        """
+        state = dataset._state
+        return cls._of(run_plan.run(state, described_file.describe_file(state, path, base_id)))
+
+    @classmethod
+    async def create_async(cls, dataset: AsyncDataset, path: str, *, base_id: int | None = None) -> Self:
+        """The same from a coroutine."""
+        state = dataset._state
+        return cls._of(await run_plan.run_awaited(state, described_file.describe_file(state, path, base_id)))
+
+    @classmethod
+    def _of(cls, file: stored.DataFile) -> Self:
+        return cls(
+            path=file.path,
+            fields=list(file.fields),
+            column_indices=list(file.column_indices),
+            file_major_version=file.version.major,
+            file_minor_version=file.version.minor,
+            file_size_bytes=file.size_bytes,
+            base_id=file.base_id,
+        )
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from lance_io.dataset.version.session import Session, check_size
 from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.timestamps import latest_before, moment
 from lance_io.dataset.version.versions import latest_manifest, latest_version, manifest_of, manifest_times
-from lance_io.errors import FormatError, NotFound, StoreError, UsageError
+from lance_io.errors import FormatError, LanceError, NotFound, StoreError, UsageError
+from lance_io.io import trace_events
 from lance_io.plans.store_requests import Read
 from lance_io.records import dataclass
 from lance_io.store.storage_options import options_of
@@ -140,11 +141,19 @@ class WrongReference(UsageError, OSError, TypeError):
 def open_steps(options: OpenOptions) -> Plan[DatasetState]:
     """Open a table. Raises `ValueError` for a table, version or tag that is not there."""
     root = options.location
-    if options.version is None and options.asof is not None:
-        times = yield from manifest_times(root)
-        location, manifest = root, (yield from manifest_of(root, latest_before(times, options.asof), options.session))
-    else:
-        location, manifest = yield from _resolve(root, root, options.version, options.session)
+    try:
+        if options.version is None and options.asof is not None:
+            times = yield from manifest_times(root)
+            latest = latest_before(times, options.asof)
+            location, manifest = root, (yield from manifest_of(root, latest, options.session))
+        else:
+            location, manifest = yield from _resolve(root, root, options.version, options.session)
+    except LanceError:
+        if trace_events.listeners:
+            trace_events.tell_loading(root.uri, options.version, None)
+        raise
+    if trace_events.listeners:
+        trace_events.tell_loading(root.uri, options.version, manifest.version)
     if location is root:
         root = table_root(root, manifest.branch)
     state = DatasetState(

@@ -23,6 +23,7 @@ from lance_io.file.write.file_bytes import PAGE_BYTES
 from lance_io.file.write.uploads import key_beside
 from lance_io.file.write.writers import FileWriting
 from lance_io.format.version import V0_1
+from lance_io.io import trace_events
 from lance_io.limits import ROWS_PER_BATCH
 from lance_io.plans.store_requests import Remove
 from lance_io.table.manifest.flags import manages_blobs
@@ -288,6 +289,8 @@ class NewFiles:
         beside = [key_beside(written.path, name, self._blob_table) for name in written.sidecars]
         self._written.setdefault(self._place.base_id, []).extend([written.path, *beside])
         self.fragments.append(new_fragment(self._name, written, self._place.base_id))
+        if trace_events.listeners:
+            trace_events.tell_files("create", "data", [self._name])
         if self._progress is not None:
             self._progress.complete(fragment_metadata(self.fragments[-1]))
 

@@ -22,6 +22,7 @@ from lance_io.errors import NotFound, OperationError
 from lance_io.file.open.data_file import FileSchema, OpenedFile
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.row_indices import count
+from lance_io.io import trace_events
 from lance_io.plans.plan import RollBackOnError
 from lance_io.store.provided_options import gather_provider
 from lance_io.store.url import load_client
@@ -179,6 +180,8 @@ def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: Wr
 
     Raises `AlreadyExists` for `create` where there is a table, `SchemaError` for rows that do not fit.
     """
+    if trace_events.listeners:
+        trace_events.tell_dataset("writing", target.location.uri, mode=options.mode.capitalize())
     given = schema_of(rows.schema)
     base = None
     if options.mode == "create":

@@ -36,6 +36,7 @@ from lance_io.dataset.write.schema_fit import (
 )
 from lance_io.dataset.write.target_bases import TargetBases
 from lance_io.errors import AlreadyExists, NotFound, OperationError, UsageError
+from lance_io.io import trace_events
 from lance_io.plans.plan import RollBackOnError, beside
 from lance_io.store.api import offers_sync_writes
 from lance_io.table.transaction.apply import Creation
@@ -167,6 +168,8 @@ def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOption
     Raises `AlreadyExists` for `create` where there is a table, `SchemaError` for rows that do not fit,
     `CommitConflictError` and `CommitUnknownError` as `commit` does.
     """
+    if trace_events.listeners:
+        trace_events.tell_dataset("writing", target.location.uri, mode=options.mode.capitalize())
     given = schema_of(rows.schema)
     if options.mode == "create":
         return (yield from _create(target, rows, given, options))
