@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,11 @@ from lance_io.dataset import ColumnOrdering, ScannerBuilder
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.scan.scan_plan import plan_scan
 from lance_io.errors import BindError, EvaluationError
+from lance_io.io.stats import io_stats
+from lance_io.limits import KIB, SCAN_FILES_BYTES
 from lance_io.plans.plan import drive_sync
+from lance_io.store.local.disk import LocalStore
+from tests.seeds import seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -375,3 +380,24 @@ async def test_small_fragments_have_dictionaries_of_their_own(values: pa.DataTyp
     assert ours.to_table(order_by=["i"], limit=3, offset=100).to_pylist() == expected[100:103]
     async with lance_io.AsyncDataset.open(str(tmp_path)) as later:
         assert (await later.to_table()).to_pylist() == expected
+
+
+def test_jobs_of_small_files_hold_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many files there are: each job has half a megabyte, and so have the files that are opened together."""
+    monkeypatch.setattr("lance_io.file.scan.readahead.PIECES_AHEAD", 4)
+    values = random.Random(seed_of(3)).randbytes(200 * 96 * KIB)
+    rows = pa.table({"n": pa.Array.from_buffers(pa.int64(), len(values) // 8, [None, pa.py_buffer(values)])})
+    lance.write_dataset(rows, tmp_path / "t", max_rows_per_file=96 * KIB // 8)
+    opened: list[int] = []
+    read_many = LocalStore.read_many_sync
+
+    def noted(self: LocalStore, asked: Any, *args: Any, **named: Any) -> Any:
+        opened.append(len(asked))
+        return read_many(self, asked, *args, **named)
+
+    monkeypatch.setattr(LocalStore, "read_many_sync", noted)
+    dataset = lance_io.dataset(tmp_path / "t", session=lance_io.Session())
+    with io_stats() as seen:
+        assert sum(batch.num_rows for batch in dataset.to_batches()) == rows.num_rows
+    assert 0 < seen.bytes_held_peak <= 4 * SCAN_FILES_BYTES
+    assert max(opened) == SCAN_FILES_BYTES // (97 * KIB)

@@ -23,7 +23,7 @@ from lance_io.file.scan.page_slices import Piece, goes_behind, goes_with
 from lance_io.file.scan.readahead import Readahead
 from lance_io.format.version import V2_2
 from lance_io.io.stats import io_stats
-from lance_io.limits import SCAN_GROUP_BYTES, SCAN_JOB_BYTES, SCAN_JOB_ROWS
+from lance_io.limits import SCAN_FILES_BYTES, SCAN_GROUP_BYTES, SCAN_JOB_ROWS
 from lance_io.plans.plan import drive_sync
 from lance_io.spans import Ranges
 
@@ -64,8 +64,8 @@ def test_what_is_read_in_one_go(group: list[Any], following: Any, expected: bool
     ("groups", "following", "expected"),
     [
         ([[piece(0, 100)]], piece(0, 100), True),
-        ([[piece(0, 100), piece(0, 100, SCAN_JOB_BYTES - 3000)], [piece(0, 9)]], piece(0, 100), True),
-        ([[piece(0, 100), piece(0, 100, SCAN_JOB_BYTES - 2999)], [piece(0, 9)]], piece(0, 100), False),
+        ([[piece(0, 100), piece(0, 100, SCAN_FILES_BYTES - 3000)], [piece(0, 9)]], piece(0, 100), True),
+        ([[piece(0, 100), piece(0, 100, SCAN_FILES_BYTES - 2999)], [piece(0, 9)]], piece(0, 100), False),
         ([[piece(5, 105), piece(5, 105)], [piece(0, SCAN_JOB_ROWS - 105)]], piece(7, 12), True),
         ([[piece(5, 105), piece(5, 105)], [piece(0, SCAN_JOB_ROWS - 105)]], piece(7, 13), False),
     ],

@@ -354,4 +354,4 @@ def _is_sibling(piece: Piece, first: Piece) -> bool:
 def goes_behind(piece: Piece, num_rows: int, num_bytes: int) -> bool:
     """True when a piece is worth a job with pieces of files before its own, which have so many rows and bytes."""
     num_rows += piece.row_end - piece.row_start
-    return num_rows <= limits.SCAN_JOB_ROWS and num_bytes + piece.num_bytes <= limits.SCAN_JOB_BYTES
+    return num_rows <= limits.SCAN_JOB_ROWS and num_bytes + piece.num_bytes <= limits.SCAN_FILES_BYTES

@@ -295,10 +295,12 @@ class _Ahead:
         """Of how many spans the files are opened together: no more than go into one job."""
         if self._files_per_job == 1 or self._ahead.spans is not None or self._ahead.is_asked_for:
             return 1
-        num_rows = 0
+        num_rows = num_bytes = 0
         for at in range(first, min(len(spans), first + min(self._files_per_job, OPENED_MAX))):
-            num_rows += spans[at][2] - spans[at][1]
-            if num_rows > limits.SCAN_JOB_ROWS:
+            source, start, end = spans[at]
+            num_rows += end - start
+            num_bytes += sum([file.size_bytes for file in source.files])  # small ones are read whole
+            if num_rows > limits.SCAN_JOB_ROWS or num_bytes > limits.SCAN_FILES_BYTES:
                 return max(1, at - first)
         return min(len(spans) - first, self._files_per_job, OPENED_MAX)
 
