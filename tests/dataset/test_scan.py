@@ -383,7 +383,7 @@ async def test_small_fragments_have_dictionaries_of_their_own(values: pa.DataTyp
 
 
 def test_jobs_of_small_files_hold_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many files there are: each job has half a megabyte, and so have the files that are opened together."""
+    """However many files there are: a job has a third of a megabyte, and so have files that are opened together."""
     monkeypatch.setattr("lance_io.file.scan.readahead.PIECES_AHEAD", 4)
     values = random.Random(seed_of(3)).randbytes(200 * 96 * KIB)
     rows = pa.table({"n": pa.Array.from_buffers(pa.int64(), len(values) // 8, [None, pa.py_buffer(values)])})
