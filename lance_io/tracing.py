@@ -12,8 +12,9 @@ import logging
 import os
 import threading
 import time
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from queue import Full, Queue
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.io.call_metrics import CallMetrics, on_call
 from lance_io.io.trace_events import TraceEvent, listen
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TraceEvent", "capture_trace_events", "trace_to_chrome"]
 
+WAITING_MAX: Final = 65_536  # events that a callback has not been given yet
+
 _logger = logging.getLogger(__name__)
 
 
@@ -30,9 +33,20 @@ def capture_trace_events(callback: Callable[[TraceEvent], object]) -> Callable[[
     """Have `callback` called with every `TraceEvent` from now on, until the process ends.
 
     A thread of its own calls it, in the order of the events, so that no call waits for it. What it raises is logged.
+    Of a callback that is too slow 65,536 events wait; those that come then are left out, and their number is logged.
     Gives what ends that, after all events until then; it is called when the process exits, too.
     """
-    waiting: SimpleQueue[TraceEvent | None] = SimpleQueue()
+    waiting: Queue[TraceEvent | None] = Queue(WAITING_MAX)
+    left_out = count(1)
+    ended = threading.Event()  # by the callback itself, which cannot wait for room in its own queue
+
+    def wait(event: TraceEvent) -> None:
+        try:
+            waiting.put_nowait(event)
+        except Full:
+            number = next(left_out)
+            if number & (number - 1) == 0:  # 1, 2, 4 ...: a message for each would make it worse
+                _logger.warning("a callback for trace events is too slow: %d left out so far", number)
 
     def hand_over() -> None:
         while (event := waiting.get()) is not None:
@@ -40,16 +54,20 @@ def capture_trace_events(callback: Callable[[TraceEvent], object]) -> Callable[[
                 callback(event)
             except Exception:  # whatever it is, the others are still to come
                 _logger.exception("a callback for trace events failed")
+            if ended.is_set() and waiting.empty():
+                return
 
     thread = threading.Thread(target=hand_over, name="lance_io trace events", daemon=True)
     thread.start()
-    stop_listening = listen(waiting.put)
+    stop_listening = listen(wait)
 
     def stop() -> None:
         atexit.unregister(stop)
         stop_listening()
-        waiting.put(None)
-        if thread is not threading.current_thread():
+        if thread is threading.current_thread():
+            ended.set()
+        else:
+            waiting.put(None)
             thread.join()
 
     atexit.register(stop)

@@ -211,3 +211,28 @@ def test_a_forked_child_tells_nobody(tmp_path: Path, events: list[Any]) -> None:
         os._exit(len(trace_events.listeners))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert trace_events.listeners
+
+
+def test_events_for_a_slow_callback_are_bounded(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing, "WAITING_MAX", 10)
+    begun, may_go_on = threading.Event(), threading.Event()
+    given: list[str] = []
+
+    def slow(event: Any) -> None:
+        begun.set()
+        assert may_go_on.wait(60)
+        given.append(event.args["event"])
+
+    stop = tracing.capture_trace_events(slow)
+    trace_events.tell_dataset("first", "t")
+    assert begun.wait(60)  # the queue is empty now
+    for number in range(15):
+        trace_events.tell_dataset(str(number), "t")
+    may_go_on.set()
+    stop()
+    assert given == ["first", *map(str, range(10))]
+    assert [one.getMessage().split(": ")[1] for one in caplog.records] == [
+        f"{left} left out so far" for left in (1, 2, 4)
+    ]
