@@ -304,6 +304,41 @@ def scan_pages(files: list[tuple[list[tuple[Any, ...]], Buffer, Buffer]], /) -> 
     A `DamagedError` carries the number of the page among all of them.
     """
 
+@final
+class KnownFiles:
+    """Files that look like others that were understood before: all of their rows out of all of their bytes.
+
+    shapes           per schema: the numbers of the version in the footer, the schema with its tag as the descriptor has
+                     it, how many columns files have, and of each column that is read its number and known pages
+    page_type        of the messages of pages
+    column_encoding  what stands in front of the pages of a column
+    alignment        of buffers; `metadata_bytes_max` bounds what lies behind the data, `rows_max` items of a page
+
+    A known page is `(message, place, buffers, mini-block, constant)`. `place` is where others have other bytes: symbols
+    of strings, or the value; None for nowhere. Numbers of items of mini-blocks may be others in any case.
+
+    mini-block  program before and behind the symbols (all of it, and nothing, without), whether chunks are wide,
+                whether there are lists, codec of the dictionary or None; None for constants
+    constant    kind of the values (their bits; 0 and -1: strings with 32- and 64-bit offsets), whether all are null
+    """
+
+    def __new__(
+        cls,
+        shapes: list[Any],
+        page_type: str,
+        column_encoding: bytes,
+        metadata_bytes_max: int,
+        alignment: int,
+        rows_max: int,
+        /,
+    ) -> KnownFiles: ...
+    def scan(self, files: list[tuple[Buffer, int]], /) -> tuple[int, list[Leaf]]:
+        """How many of the files, from the first on, are as known with one page in each column and nothing amiss, and
+        their columns, one file behind the other (none if there is no such file).
+
+        files  all bytes of each, and how many rows it must have
+        """
+
 # -- full-zip ---------------------------------------------------------------------------------------------------
 
 def fullzip_bounds(

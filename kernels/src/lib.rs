@@ -8,6 +8,7 @@ mod container;
 mod decode;
 mod encode;
 mod error;
+mod files;
 mod fullzip;
 mod gil;
 mod io;
@@ -31,6 +32,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<buffer::OwnedBuffer>()?;
     m.add_class::<miniblock::indexed_page::IndexedPage>()?;
     m.add_class::<miniblock::small_pages::SmallPages>()?;
+    m.add_class::<files::known_files::KnownFiles>()?;
     m.add_class::<take::plain_page::PlainPage>()?;
     m.add_class::<take::array_page::ArrayPage>()?;
     m.add_class::<v2_0::whole::WholeArray>()?;

@@ -425,6 +425,12 @@ def symbols_of(message: pb.CompressiveEncoding) -> pb.Fsst | None:
     return message.fsst if message.WhichOneof("compression") == "fsst" else None
 
 
+def fsst_of(codec: Codec) -> Fsst | None:
+    """The node of strings coded with symbols, itself or behind general compression; None for other codecs."""
+    plain = codec.values if isinstance(codec, General) else codec
+    return plain if isinstance(plain, Fsst) else None
+
+
 def with_symbols(codec: Codec, table: bytes) -> Codec:
     """A codec of strings with another table of symbols. Raises FormatError for bytes that are none."""
     if isinstance(codec, General):

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from contextlib import aclosing, closing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.open.leaf_projection import Projection
+from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.take.take_files import take, warm
 from lance_io.file.value_check import check_values
 from lance_io.plans.cpu_requests import Compute
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.file.open.file_source import FragmentSource, ReadContext
-    from lance_io.file.scan.batches import ScanBatch
+    from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.scan.readahead import Span
     from lance_io.file.take.take_files import Taken
     from lance_io.format.schema import Field
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     Pick = tuple[FragmentSource, IntArray]
     Part = tuple[FragmentSource, int]
+
+Batch = TypeVar("Batch", "ScanBatch", "ScanBatch | JoinedBatch")
 
 
 class TableReader:
@@ -90,7 +93,24 @@ class TableReader:
         from lance_io.file.scan.readahead import readahead
         from lance_io.file.scan.scan_sync import scan_sync
 
-        batches = scan_sync(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
+        ahead = readahead(pieces_ahead, spans_ahead)
+        batches: Any = scan_sync(self.context, self.projection, spans, batch_rows, ahead)
+        return self._checked_sync(spans, batches) if self.context.checks_values else batches
+
+    def scan_joined(
+        self,
+        spans: Sequence[Span],
+        batch_rows: int | None,
+        *,
+        pieces_ahead: int | None = None,
+        spans_ahead: int | None = None,
+    ) -> Generator[ScanBatch | JoinedBatch, None, None]:
+        """As `scan_sync`, but small spans that were decoded together stay together, whatever `batch_rows` is."""
+        from lance_io.file.scan.readahead import readahead
+        from lance_io.file.scan.scan_sync import scan_sync
+
+        ahead = readahead(pieces_ahead, spans_ahead)
+        batches = scan_sync(self.context, self.projection, spans, batch_rows, ahead, joins=True)
         return self._checked_sync(spans, batches) if self.context.checks_values else batches
 
     def scan(
@@ -128,11 +148,13 @@ class TableReader:
         )
 
     def _checked_sync(
-        self, spans: Sequence[Span], batches: Generator[ScanBatch, None, None]
-    ) -> Generator[ScanBatch, None, None]:
+        self, spans: Sequence[Span], batches: Generator[Batch, None, None]
+    ) -> Generator[Batch, None, None]:
         with closing(batches):
             for batch in batches:
-                check_values(self.projection, batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
+                counts = (batch.num_rows,) if isinstance(batch, ScanBatch) else batch.row_counts
+                parts = [(spans[index][0], count) for index, count in enumerate(counts, batch.span_index)]
+                check_values(self.projection, batch.arrays, parts)
                 yield batch
 
     async def _check_values(

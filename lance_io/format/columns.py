@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 COLUMN_ENCODING_TYPE: Final = "lance.encodings.ColumnEncoding"
 _ORDINARY_COLUMN: Final = b"\x0a\x1f/lance.encodings.ColumnEncoding\x12\x02\x0a\x00"  # what every writer writes
-_ORDINARY_START: Final = (
+ORDINARY_START: Final = (
     b"\x0a\x29\x12\x27\x0a\x25" + _ORDINARY_COLUMN
 )  # `encoding.direct.encoding`, in front of the pages
 PAGE_TYPES: Final = {
@@ -138,7 +138,7 @@ def _ordinary_column(data: Buffer, column_index: int, footer: Footer) -> ColumnI
     if page_type is None:
         return None
     alignment = ALIGNMENT_BYTES if footer.version >= V2_1 else 1
-    found = _kernels.column_pages(data, _ORDINARY_START, page_type, footer.columns_at, alignment, PAGE_ROWS_MAX)
+    found = _kernels.column_pages(data, ORDINARY_START, page_type, footer.columns_at, alignment, PAGE_ROWS_MAX)
     if found is None:
         return None
     row_starts, pages = found
@@ -161,7 +161,7 @@ def decode_columns(
         return [None] * len(columns)
     alignment = ALIGNMENT_BYTES if footer.version >= V2_1 else 1
     places = footer.columns_at, footer.column_table_at
-    return _kernels.file_columns(messages, *places, list(columns), _ORDINARY_START, page_type, alignment, PAGE_ROWS_MAX)
+    return _kernels.file_columns(messages, *places, list(columns), ORDINARY_START, page_type, alignment, PAGE_ROWS_MAX)
 
 
 def ordinary_info(index: int, row_starts: bytes | None, num_rows: int, pages: list[Any]) -> ColumnInfo:

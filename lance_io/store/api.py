@@ -606,6 +606,12 @@ class SyncReads(Protocol):
     def get_sync(self, key: str) -> bytes:
         """A whole object."""
 
+    def get_many_sync(self, files: Sequence[tuple[str, int]]) -> list[Buffer]:
+        """The first bytes of several objects, each given with how many: all of a small one whose size is known.
+
+        What they come from is not kept open. Raises as `read_sync` for the first object with which that fails.
+        """
+
     def suffix_sync(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
         """The last `num_bytes` of an object (all of a shorter one) and its size in bytes."""
 

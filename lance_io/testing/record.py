@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from lance_io.spans import Ranges
 from lance_io.store.api import ALL, SyncReads, SyncWrites
 from lance_io.testing.wrap import Request, WrappedStore, put_request
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from lance_io.spans import Fetched, Ranges
+    from lance_io.spans import Fetched
     from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, Selection, SyncUpload, WritableBuffer
 
 T = TypeVar("T")
@@ -89,6 +90,12 @@ class RecordingSyncStore(RecordingStore):
         """A whole object."""
         self._note(Request("get", key))
         return self._sync.get_sync(key)
+
+    def get_many_sync(self, files: Sequence[tuple[str, int]]) -> list[Buffer]:
+        """The first bytes of several objects."""
+        for key, num_bytes in files:
+            self._note_ranges(key, Ranges.of((0, num_bytes)), 0)
+        return self._sync.get_many_sync(files)
 
     def suffix_sync(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
         """The end of an object."""

@@ -22,11 +22,11 @@ pub struct Rules<'a> {
 }
 
 pub struct PageEntry<'a> {
-    offsets: Vec<u64>,
-    sizes: Vec<u64>,
-    num_rows: u64,
-    first_row: u64,
-    layout: &'a [u8],
+    pub offsets: Vec<u64>,
+    pub sizes: Vec<u64>,
+    pub num_rows: u64,
+    pub first_row: u64,
+    pub layout: &'a [u8],
 }
 
 /// Reads a message field by field; None where it ends too early.

@@ -31,14 +31,14 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
 
-struct Footer {
-    columns_at: u64,
-    column_table_at: u64,
+pub struct Footer {
+    pub columns_at: u64,
+    pub column_table_at: u64,
     globals_table_at: u64,
     num_globals: u32,
-    num_columns: u32,
-    major: u16,
-    minor: u16,
+    pub num_columns: u32,
+    pub major: u16,
+    pub minor: u16,
 }
 
 impl Footer {
@@ -118,14 +118,16 @@ pub fn split_descriptor<'py>(
     Ok(split(bytes).map(|(length, rows)| (PyBytes::new(py, &bytes[..length]), rows)))
 }
 
-struct Ending<'a> {
-    footer: Footer,
-    schema: &'a [u8],
-    rows: u64,
-    messages: &'a [u8],
+/// What a file says about itself: its schema with the tag, its rows, and the messages of its columns with both tables.
+pub struct Ending<'a> {
+    pub footer: Footer,
+    pub schema: &'a [u8],
+    pub rows: u64,
+    pub messages: &'a [u8],
 }
 
-fn ending(tail: &[u8], start: u64, file_bytes: u64, metadata_bytes_max: u64, alignment: u64) -> Option<Ending<'_>> {
+/// The end of a file, if it is as writers leave it.
+pub fn ending(tail: &[u8], start: u64, file_bytes: u64, metadata_bytes_max: u64, alignment: u64) -> Option<Ending<'_>> {
     if start.checked_add(tail.len() as u64)? != file_bytes {
         return None;
     }
@@ -169,7 +171,7 @@ pub fn file_ending<'py>(
 }
 
 /// The message of a column, by the table behind all messages.
-fn message(messages: &[u8], columns_at: u64, column_table_at: u64, column: i64) -> Option<&[u8]> {
+pub fn message(messages: &[u8], columns_at: u64, column_table_at: u64, column: i64) -> Option<&[u8]> {
     let table = messages.get(usize::try_from(column_table_at.checked_sub(columns_at)?).ok()?..)?;
     let (position, size) = entry(table, usize::try_from(column).ok()?)?;
     let start = usize::try_from(position.checked_sub(columns_at)?).ok()?;

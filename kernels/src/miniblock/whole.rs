@@ -19,6 +19,7 @@ use crate::miniblock::page::Page;
 use crate::miniblock::tables::Tables;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::sync::Arc;
 
 type Described<'py> = (Bound<'py, PyBytes>, i64, bool, i64, Option<u64>, Option<Bound<'py, PyBytes>>, usize, Vec<i64>);
 
@@ -27,16 +28,17 @@ type DictionaryOut = (Option<OwnedBuffer>, OwnedBuffer);
 type IndexOut = (OwnedBuffer, OwnedBuffer, Option<OwnedBuffer>, Option<OwnedBuffer>, Option<DictionaryOut>);
 
 /// A page and where its buffers lie in what was fetched.
-struct Whole<'a> {
-    wide: bool,
-    num_items: i64,
-    num_rows: Option<u64>,
-    dictionary: Option<(Codec, usize)>,
-    chunks_bytes: i64,
-    words: &'a [u8],
-    chunks: &'a [u8],
-    items: &'a [u8],
-    repetition: &'a [u8],
+pub struct Whole<'a> {
+    pub wide: bool,
+    pub num_items: i64,
+    /// Of pages with lists.
+    pub num_rows: Option<u64>,
+    pub dictionary: Option<(Arc<Codec>, usize)>,
+    pub chunks_bytes: i64,
+    pub words: &'a [u8],
+    pub chunks: &'a [u8],
+    pub items: &'a [u8],
+    pub repetition: &'a [u8],
 }
 
 struct Index {
@@ -75,7 +77,7 @@ impl<'a> Whole<'a> {
             let mut program = Program::new(codec.as_bytes());
             let codec = program.codec()?;
             program.finish()?;
-            PyResult::Ok((codec, *num_dictionary_items))
+            PyResult::Ok((Arc::new(codec), *num_dictionary_items))
         });
         Ok(Whole {
             wide: *wide,
@@ -95,12 +97,13 @@ impl<'a> Whole<'a> {
         let num_chunks = item_starts.len() - 1;
         let rows = self.num_rows.map(|rows| read_repetition(self.repetition, num_chunks, rows)).transpose()?;
         let decode =
-            |(codec, count): &(Codec, usize)| decode_items(codec, self.items, *count, &mut Inflater::default());
+            |(codec, count): &(Arc<Codec>, usize)| decode_items(codec, self.items, *count, &mut Inflater::default());
         let dictionary = self.dictionary.as_ref().map(decode).transpose()?;
         Ok(Index { byte_offsets, item_starts, rows, dictionary })
     }
 
-    fn decode(&self, page: &Page) -> PyResult<LeafParts> {
+    /// All rows.
+    pub fn decode(&self, page: &Page) -> PyResult<LeafParts> {
         let index = self.index()?;
         let num_chunks = index.item_starts.len() - 1;
         let num_rows = match self.num_rows {

@@ -12,7 +12,7 @@ use crate::sink::{vec_with_capacity, Bits, Bytes, Offsets};
 use pyo3::PyResult;
 
 /// What a value buffer consists of.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Bytes,
     /// So many bits per item; None where a page has no bitmap of this level.

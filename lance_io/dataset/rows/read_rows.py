@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
     from lance_io.file.open.file_source import ReadContext
     from lance_io.file.open.leaf_projection import Projection
+    from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.take.take_files import Taken
     from lance_io.format.schema import Field
     from lance_io.levels.layout import BatchLayout
@@ -104,13 +105,13 @@ class SpanReader:
 
         self._by_rows = is_taken(state, plan)
 
-    def read_sync(self) -> Generator[ScanBatch, None, None]:
-        """The batches, read in this thread."""
+    def read_sync(self) -> Generator[ScanBatch | JoinedBatch, None, None]:
+        """The batches, read in this thread; those of small fragments may be joined."""
         if self._reader is None:
             return self._without_columns()
         if self._by_rows:
             return self._by_span(drive_sync(self._take()))
-        return self._reader.scan_sync(self._spans, self._batch_rows, **self._how)
+        return self._reader.scan_joined(self._spans, self._batch_rows, **self._how)
 
     async def read(self) -> AsyncGenerator[ScanBatch, None]:
         """The batches, read on the running loop."""

@@ -74,8 +74,8 @@ class _Scan:
             yield Items(map(portable, table.combine_chunks().to_batches(max_chunksize=batch_rows)))
             return
         # Without a filter batches are slices of what is decoded: cutting one costs a microsecond.
-        run = yield from self._run(None if options.filter is None else batch_rows)
         across = bool(options.strict_batch_size) or options.filter is not None
+        run = yield from self._run(None if options.filter is None else batch_rows, apart=not across)
         yield from run.batches(Rebatcher(batch_rows, across=across, then=portable if portable.is_needed else None))
 
     def table(self) -> Plan[pa.Table]:
@@ -92,14 +92,14 @@ class _Scan:
         """Whether a batch may be made before it is asked for."""
         return self.state.context.pool.avail_bytes > 0
 
-    def _run(self, batch_rows: int | None) -> Plan[ScanRun]:
+    def _run(self, batch_rows: int | None, *, apart: bool = False) -> Plan[ScanRun]:
         options, projection = self.options, self._projection
         if self._ordering is not None:
             options, projection = self._ordering.options, self._ordering.projection
         plan = yield from plan_scan(self.state, options, projection)
         if self.watch is not None:
             self.watch.planned(plan)
-        return ScanRun(self.state, plan, options, batch_rows, self.watch)
+        return ScanRun(self.state, plan, options, batch_rows, self.watch, apart=apart)
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
     batch of a fragment -> deleted rows dropped -> filter -> limit -> remaining columns -> output columns
 
-Batches of small fragments are filtered together: computing a filter costs the same for ten rows and for a thousand.
+Batches of small fragments stay together where they were decoded together, and are filtered together in any case:
+computing a filter costs the same for ten rows and for a thousand.
 Columns that a selective filter makes superfluous are read late, for the rows that are left: the pipeline collects
 such rows and asks for the rest of their columns in one take (`Late`). The drivers are in `stream`.
 """
@@ -20,6 +21,7 @@ from lance_io.dataset import compute as pc
 from lance_io.dataset.rows.row_arithmetic import kept_runs
 from lance_io.dataset.scan.rebatch import empty_columns
 from lance_io.dataset.version.system_columns import SYSTEM_COLUMNS
+from lance_io.file.scan.batches import JoinedBatch, ScanBatch
 from lance_io.levels.arrays import booleans, numbers, true_positions
 from lance_io.levels.portable import compact
 from lance_io.levels.retype import batch_as, concat
@@ -33,10 +35,11 @@ if TYPE_CHECKING:
     from lance_io.dataset.rows.row_columns import RowColumns
     from lance_io.dataset.version.column_lists import Projection
     from lance_io.file.open.leaf_projection import Projection as FileProjection
-    from lance_io.file.scan.batches import ScanBatch
     from lance_io.filters import Predicate
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
+
+    Batch = ScanBatch | JoinedBatch
 
 DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
 RUN_ROWS_MIN = 1024  # fewer rows between two deleted ones on average: copying them together beats slicing
@@ -158,6 +161,31 @@ class _Rows:
         return _Rows(self.span, self.first, num_rows, chosen, columns, kept)
 
 
+@dataclass(slots=True, eq=False)
+class _Spans:
+    """All rows of several spans.
+
+    span        the first one
+    row_counts  of each
+    columns     known so far, by name
+    """
+
+    span: int
+    row_counts: Sequence[int]
+    num_rows: int
+    columns: dict[str, pa.Array]
+
+    @property
+    def parts(self) -> list[tuple[int, IntArray]]:
+        """The spans, each with the offsets of its rows."""
+        return [(span, np.arange(num_rows, dtype=np.int64)) for span, num_rows in self.counts]
+
+    @property
+    def counts(self) -> list[tuple[int, int]]:
+        """The spans, and how many rows each has."""
+        return list(enumerate(self.row_counts, self.span))
+
+
 class _Joined:
     """Rows of several spans that passed the filter together.
 
@@ -167,36 +195,67 @@ class _Joined:
 
     __slots__ = ("columns", "num_rows", "parts")
 
-    def __init__(self, sources: list[_Rows], mask: pa.BooleanArray, names: Iterable[str]) -> None:
+    def __init__(self, columns: dict[str, pa.Array], parts: list[tuple[int, IntArray]], num_rows: int) -> None:
+        self.columns = columns
+        self.parts = parts
+        self.num_rows = num_rows
+
+    @classmethod
+    def of(cls, sources: list[_Rows | _Spans], mask: pa.BooleanArray, names: Iterable[str]) -> _Joined:
         """The rows of the sources where `mask`, over all of them, is true, with these of their columns."""
         passing = true_positions(mask)
-        self.num_rows = len(passing)
-        self.parts: list[tuple[int, IntArray]] = []
-        kept: list[_Rows] = []  # of which rows are left
-        indices: list[IntArray] = []  # of these rows among all rows of `kept`
-        ends = np.cumsum([rows.num_rows for rows in sources])
-        bounds = np.searchsorted(passing, ends).tolist()
-        num_left_out = 0
-        for rows, row_end, start, end in zip(sources, ends.tolist(), [0, *bounds[:-1]], bounds, strict=True):
-            if start == end:
-                num_left_out += rows.num_rows
-                continue
-            found = passing[start:end]
-            places = found - (row_end - rows.num_rows)
-            self.parts.append((rows.span, places + rows.first if rows.is_run else rows.offsets[places]))
-            kept.append(rows)
-            indices.append(found - num_left_out)
-        self.columns: dict[str, pa.Array] = {}
-        if kept:
-            taken = numbers(np.concatenate(indices))
-            for name in names:
-                column = compact(concat([rows.columns[name] for rows in kept]))
-                self.columns[name] = pc.take(column, taken, boundscheck=False)
+        spans = [span for rows in sources for span in rows.counts]
+        ends = np.cumsum([num_rows for _, num_rows in spans])
+        starts = np.concatenate(([0], ends[:-1]))
+        bounds = np.searchsorted(passing, np.concatenate(([0], ends)))
+        offsets_of = {rows.span: rows for rows in sources if isinstance(rows, _Rows)}
+        parts = []
+        for at in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+            span, places = spans[at][0], passing[bounds[at] : bounds[at + 1]] - starts[at]
+            rows = offsets_of.get(span)
+            if rows is not None:
+                places = places + rows.first if rows.is_run else rows.offsets[places]
+            parts.append((span, places))
+        columns = _taken(sources, passing, names) if parts else {}
+        return cls(columns, parts, len(passing))
 
     @property
     def counts(self) -> list[tuple[int, int]]:
         """The spans, and how many rows each has."""
         return [(span, len(offsets)) for span, offsets in self.parts]
+
+    def slice(self, start: int, end: int) -> _Joined:
+        """Rows `start` to `end`."""
+        if start == 0 and end == self.num_rows:
+            return self
+        parts, before = [], 0
+        for span, offsets in self.parts:
+            kept = offsets[max(0, start - before) : max(0, end - before)]
+            before += len(offsets)
+            if len(kept):
+                parts.append((span, kept))
+        columns = {name: one.slice(start, end - start) for name, one in self.columns.items()}
+        return _Joined(columns, parts, end - start)
+
+
+def _taken(sources: Sequence[_Rows | _Spans], passing: IntArray, names: Iterable[str]) -> dict[str, pa.Array]:
+    """Columns of the rows at these places of all sources, without copying those of which no row is wanted."""
+    ends = np.cumsum([rows.num_rows for rows in sources])
+    bounds = np.searchsorted(passing, np.concatenate(([0], ends)))
+    kept: list[_Rows | _Spans] = []
+    indices: list[IntArray] = []  # of the rows that are wanted among all rows of `kept`
+    num_left_out = 0
+    for rows, start, end in zip(sources, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        if start == end:
+            num_left_out += rows.num_rows
+        else:
+            kept.append(rows)
+            indices.append(passing[start:end] - num_left_out)
+    taken = numbers(np.concatenate(indices))
+    return {
+        name: pc.take(compact(concat([rows.columns[name] for rows in kept])), taken, boundscheck=False)
+        for name in names
+    }
 
 
 class Pipeline:
@@ -205,18 +264,26 @@ class Pipeline:
     late_reader  reads `plan.late` for chosen rows; None when there are none
     binaries     reads the bytes of blob columns that are wanted as binary; None when there are none
     late_rows    how many rows are collected for one late read
+    apart        whether rows of several spans, all of them, are given out span by span
     """
 
     def __init__(
-        self, plan: ScanPlan, late_reader: RowReader | None, binaries: BlobBinaries | None, late_rows: int
+        self,
+        plan: ScanPlan,
+        late_reader: RowReader | None,
+        binaries: BlobBinaries | None,
+        late_rows: int,
+        *,
+        apart: bool = False,
     ) -> None:
         self._plan = plan
+        self._apart = apart
         self._late_reader = late_reader
         self._binaries = binaries
         self._late_rows = late_rows
         self._skip = plan.skip
         self._left = plan.limit
-        self._waiting: list[_Rows | _Joined] = []
+        self._waiting: list[_Rows | _Spans | _Joined] = []
         self._schema = plan.projection.arrow_schema
         self._retype = plan.projection.is_retyped
         wanted = set(plan.projection.system_names)
@@ -253,28 +320,34 @@ class Pipeline:
         fields = () if read is None else chain.from_iterable(field.walk() for field in read.fields)
         return not any(pa.types.is_dictionary(field.arrow_type) for field in fields)
 
-    def prepare(self, batches: list[ScanBatch]) -> Sequence[_Rows | _Joined]:
+    def prepare(self, batches: list[Batch]) -> Sequence[_Rows | _Spans | _Joined]:
         """What passes the filter of batches with the columns of `plan.early`. Runs in any thread.
 
         batches  one, or several where `joins`
         Gives what `push` takes.
         """
-        if len(batches) == 1:
-            return [rows if mask is None else rows.keep(mask) for rows, mask in self._passing(self._rows(batches[0]))]
+        first = batches[0]
+        if len(batches) == 1 and isinstance(first, ScanBatch):
+            return [rows if mask is None else rows.keep(mask) for rows, mask in self._passing(self._rows(first))]
+        if self._plan.predicate is None:
+            assert isinstance(first, JoinedBatch), "others come one by one"
+            if not self._has_deleted(first):
+                return [self._spans_of(first)]
+            return [rows for one in first.split() for rows, _ in self._passing(self._rows(one))]
         sources = self._left_of(batches)
         if not sources:
             return []
         mask = self._mask_of(sources)
-        return [_Joined(sources, mask, [name for name in sources[0].columns if name in self._shown])]
+        return [_Joined.of(sources, mask, [name for name in sources[0].columns if name in self._shown])]
 
-    def push(self, prepared: Sequence[_Rows | _Joined]) -> Plan[list[Any]]:
+    def push(self, prepared: Sequence[_Rows | _Spans | _Joined]) -> Plan[list[Any]]:
         """Take the next rows, as `prepare` has given them; gives `[(span, record batch)]`, which may be empty.
 
-        Of rows of several spans the batch has the number of the first.
+        Of rows of several spans that are not given out apart the batch has the number of the first.
         """
         results: list[tuple[int, pa.RecordBatch]] = []
         for rows in prepared:
-            kept = self._limit(rows) if isinstance(rows, _Rows) else rows
+            kept = rows if isinstance(rows, _Spans) else self._limit(rows)
             if not kept.num_rows:
                 continue
             self._add_system(kept, self._output_system)
@@ -282,7 +355,10 @@ class Pipeline:
                 counts = kept.counts
                 runs = [(self._plan.spans[span].place, num_rows) for span, num_rows in counts]
                 batch = yield from self._assemble(kept.columns, runs)
-                results.append((counts[0][0], batch))
+                if self._apart and isinstance(kept, _Spans):
+                    results.extend(_apart(batch, counts))
+                else:
+                    results.append((counts[0][0], batch))
                 continue
             self._waiting.append(kept)
             if self.done() or sum(one.num_rows for one in self._waiting) >= self._late_rows:
@@ -293,17 +369,29 @@ class Pipeline:
         """What is still to come when all batches are in."""
         return (yield from self._read_late()) if self._waiting else []
 
-    def count(self, batches: list[ScanBatch]) -> int:
+    def count(self, batches: list[Batch]) -> int:
         """How many rows of batches pass the filter, whatever the limit; as `prepare`."""
-        if len(batches) > 1:
-            sources = self._left_of(batches)
-            return self._mask_of(sources).true_count if sources else 0
-        passing = self._passing(self._rows(batches[0]))
-        return sum(rows.num_rows if mask is None else mask.true_count for rows, mask in passing)
+        first = batches[0]
+        if len(batches) == 1 and isinstance(first, ScanBatch):
+            passing = self._passing(self._rows(first))
+            return sum(rows.num_rows if mask is None else mask.true_count for rows, mask in passing)
+        sources = self._left_of(batches)
+        return self._mask_of(sources).true_count if sources else 0
 
     def _rows(self, batch: ScanBatch) -> _Rows:
         columns = dict(zip(self._plan.early, batch.arrays, strict=True))
         return _Rows(batch.span_index, batch.row_start, batch.num_rows, None, columns)
+
+    def _spans_of(self, batch: JoinedBatch) -> _Spans:
+        columns = dict(zip(self._plan.early, batch.arrays, strict=True))
+        return _Spans(batch.span_index, batch.row_counts, batch.num_rows, columns)
+
+    def _has_deleted(self, batch: JoinedBatch) -> bool:
+        """Whether rows of it are deleted that are not part of the result."""
+        live, spans, first = self._plan.live, self._plan.spans, batch.span_index
+        if self._plan.keep_deleted:
+            return False
+        return any([live[span.place].deleted is not None for span in spans[first : first + len(batch.row_counts)]])
 
     def _passing(self, rows: _Rows) -> Iterator[tuple[_Rows, pa.BooleanArray | None]]:
         """Rows that are left, in order, and which of them pass the filter (None: all)."""
@@ -331,10 +419,13 @@ class Pipeline:
         dropped = live.deleted_between(rows.first, rows.first + rows.num_rows)
         return dropped if len(dropped) else None
 
-    def _left_of(self, batches: list[ScanBatch]) -> list[_Rows]:
+    def _left_of(self, batches: list[Batch]) -> list[_Rows | _Spans]:
         """The rows of batches that are not deleted, where there are any."""
-        found = []
+        found: list[_Rows | _Spans] = []
         for batch in batches:
+            if isinstance(batch, JoinedBatch):
+                found += self._left_of([*batch.split()]) if self._has_deleted(batch) else [self._spans_of(batch)]
+                continue
             rows = self._rows(batch)
             dropped = self._dropped(rows)
             if dropped is not None:
@@ -343,7 +434,7 @@ class Pipeline:
                 found.append(rows)
         return found
 
-    def _mask_of(self, sources: list[_Rows]) -> pa.BooleanArray:
+    def _mask_of(self, sources: Sequence[_Rows | _Spans]) -> pa.BooleanArray:
         """Which of their rows, one after the other, pass the filter."""
         for rows in sources:
             self._add_system(rows, self._filter_system)
@@ -357,7 +448,7 @@ class Pipeline:
         assert predicate is not None, "asked for where there is one"
         return predicate.mask(batch)
 
-    def _limit(self, rows: _Rows) -> _Rows:
+    def _limit(self, rows: _Rows | _Joined) -> _Rows | _Joined:
         start = min(self._skip, rows.num_rows)
         end = rows.num_rows if self._left is None else min(rows.num_rows, start + self._left)
         self._skip -= start
@@ -365,7 +456,7 @@ class Pipeline:
             self._left -= end - start
         return rows.slice(start, end)
 
-    def _add_system(self, rows: _Rows | _Joined, names: set[str]) -> None:
+    def _add_system(self, rows: _Rows | _Spans | _Joined, names: set[str]) -> None:
         if not names:
             return
         make, spans, with_deleted = self._plan.row_columns.make, self._plan.spans, self._plan.keep_deleted
@@ -401,6 +492,14 @@ class Pipeline:
             yield from self._binaries.replace(columns, runs)
         arrays = [one.values(columns, num_rows) for one in self._plan.projection.outputs]
         return batch_as(arrays, self._schema, retype=self._retype)
+
+
+def _apart(batch: pa.RecordBatch, counts: list[tuple[int, int]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each span by themselves."""
+    before = 0
+    for span, num_rows in counts:
+        yield span, batch.slice(before, num_rows)
+        before += num_rows
 
 
 def _left(rows: _Rows, dropped: IntArray) -> Iterator[_Rows]:

@@ -78,22 +78,37 @@ def plan_columns(state: DatasetState, options: ScanOptions, projection: Projecti
     if predicate is not None:
         paths |= {path for path in predicate.paths if path[0] not in SYSTEM_COLUMNS}
     late = _late_columns(state, projection, predicate, options)
-    early_fields = state.pruned_fields(path for path in paths if path[0] not in late)
-    late_fields = state.pruned_fields(path for path in paths if path[0] in late) if late else []
+    early_names, early_read = _reads(state, {path for path in paths if path[0] not in late})
+    late_names, late_read = _reads(state, {path for path in paths if path[0] in late})
     return ScanPlan(
         spans=(),
         live={},
         row_columns=RowColumns(state.fragment_ids, {}),
         projection=projection,
-        early=tuple(one.name for one in early_fields),
-        early_read=FileProjection(early_fields) if early_fields else None,
-        late=tuple(one.name for one in late_fields),
-        late_read=FileProjection(late_fields) if late_fields else None,
+        early=early_names,
+        early_read=early_read,
+        late=late_names,
+        late_read=late_read,
         predicate=predicate,
         skip=0 if predicate is None else options.offset or 0,
         limit=None if predicate is None else options.limit,
         keep_deleted=bool(options.include_deleted_rows),
     )
+
+
+def _reads(state: DatasetState, paths: set[tuple[str, ...]]) -> tuple[tuple[str, ...], FileProjection | None]:
+    """The top-level columns of these paths, and what is read of them: what scans find out about files stays with it."""
+    if not paths:
+        return (), None
+    key = "read", frozenset(paths)
+    found: FileProjection | None = state.prepared.get(key)
+    if found is None:
+        fields = state.pruned_fields(paths)
+        if not fields:
+            return (), None
+        found = FileProjection(fields)
+        state.prepared.put(key, found)
+    return tuple(each.name for each in found.fields), found.again()
 
 
 def pruned(state: DatasetState, columns: ScanPlan, spans: tuple[Span, ...], options: ScanOptions) -> Plan[ScanPlan]:

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scan.scan_statistics import ScanWatch
     from lance_io.dataset.version.state import DatasetState
-    from lance_io.file.scan.batches import ScanBatch
+    from lance_io.file.scan.batches import JoinedBatch, ScanBatch
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
+
+    Batch = ScanBatch | JoinedBatch
 
 LATE_ROWS: Final = 64 * 1024  # rows collected for one late read when the result is a table
 POOL_ROWS_MIN: Final = 16_384  # a filter over fewer rows takes about as long as handing it to another thread
@@ -46,6 +48,7 @@ class ScanRun:
 
     batch_rows  rows per batch, and per late read; None for batches as large as they are decoded
     watch       counts its rows, where somebody wants to know
+    apart       whether no batch may have rows of several fragments, where there is no filter
     """
 
     def __init__(
@@ -55,9 +58,12 @@ class ScanRun:
         options: ScanOptions,
         batch_rows: int | None,
         watch: ScanWatch | None = None,
+        *,
+        apart: bool = False,
     ) -> None:
         late = None if plan.late_read is None else RowReader(state, plan.late_read)
-        self._pipeline = Pipeline(plan, late, wanted_binaries(state, plan.projection), batch_rows or LATE_ROWS)
+        binaries = wanted_binaries(state, plan.projection)
+        self._pipeline = Pipeline(plan, late, binaries, batch_rows or LATE_ROWS, apart=apart)
         self._reader = SpanReader(state, plan, options, batch_rows)
         self._watch = watch
 
@@ -107,7 +113,7 @@ class _Prepared:
     """
 
     def __init__(
-        self, pipeline: Pipeline, scanned: Any, work: Callable[[list[ScanBatch]], Any], watch: ScanWatch | None
+        self, pipeline: Pipeline, scanned: Any, work: Callable[[list[Batch]], Any], watch: ScanWatch | None
     ) -> None:
         self.scanned = scanned
         self._work = work
@@ -117,7 +123,7 @@ class _Prepared:
         self._under_way: deque[Any] = deque()
         self._next: Callable[[], Any] | None = None  # work on a small batch, which waits for what is under way
         self._joins = pipeline.joins
-        self._ahead: ScanBatch | None = None  # came, and did not go with those before it
+        self._ahead: Batch | None = None  # came, and did not go with those before it
         self._is_over = False
 
     def next(self) -> Plan[Any]:
@@ -138,9 +144,9 @@ class _Prepared:
         work_left, self._next = self._next, None
         return None if work_left is None else work_left()
 
-    def _some(self) -> Plan[list[ScanBatch]]:
+    def _some(self) -> Plan[list[Batch]]:
         """The next batch, or small ones that may be prepared together; none at the end."""
-        found: list[ScanBatch] = []
+        found: list[Batch] = []
         num_rows = num_bytes = 0
         while num_rows < POOL_ROWS_MIN and num_bytes < JOINED_BYTES_MAX and not self._is_over:
             batch, self._ahead = self._ahead, None

@@ -91,6 +91,11 @@ class Pages(Sequence["PageLayout"]):
             self._items[number] = layout
         return layout
 
+    def info(self, number: int) -> PageInfo | None:
+        """What the metadata says about a page; None if it was asked for before."""
+        item = self._items[number]
+        return PageInfo._make(item) if type(item) is tuple else None
+
     def num_bytes(self, number: int) -> int:
         """Bytes that the buffers of a page occupy in the file, padding not counted."""
         item = self._items[number]

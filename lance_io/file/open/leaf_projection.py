@@ -98,14 +98,14 @@ class Projection:
             return known[1]
         found = []
         for ref in source.files:
-            of_leaves = self._leaf_columns(ref)
+            of_leaves = self.leaf_columns(ref)
             if of_leaves.columns:
                 found.append(FileColumns(ref, of_leaves))
         if keep:
             self._located[id(source)] = source, found
         return found
 
-    def _leaf_columns(self, ref: FileRef) -> LeafColumns:
+    def leaf_columns(self, ref: FileRef) -> LeafColumns:
         """Which leaves a file has. Most files of a table have the same in the same columns."""
         known = self._leaf_columns_of.get((ref.field_ids, ref.column_indices))
         if known is not None:

@@ -14,7 +14,7 @@ The size comes from the manifest, so no HEAD is needed. Specification: file cont
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import FetchedSuffix, FileSteps, Suffix, Tail, Wait
@@ -98,6 +98,18 @@ def opened_alone(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile]:
     file, _ = yield from open_cached(context, ref, [])
     assert isinstance(file, OpenedFile), "others are not opened without field ids"
     return file
+
+
+def open_whole(identity: tuple[str, str, int], data: Any) -> tuple[OpenedFile, bytes] | None:
+    """A file of which all bytes are there, and its schema as it stands in it; None unless it is as writers leave it.
+
+    Raises FormatError or UnsupportedError.
+    """
+    ending = decode_ending(data, 0, identity[2])
+    if ending is None:
+        return None
+    shared = _shared_schema(ending.descriptor, ending.footer.version)
+    return OpenedFile(identity, ending.footer, shared, ending.num_rows, ending.messages), ending.descriptor
 
 
 def _open(

@@ -1,6 +1,7 @@
 """Batches and whole columns out of decoded pieces. Pure.
 
 ScanBatch  rows of one span, from here on up to where they are filtered or given out
+JoinedBatch  all rows of several spans
 Cutter     the batches of one span, as its pieces arrive: rows are cut alike in all columns, whose pages end anywhere
 whole_span the batch of a span whose pieces arrived together, as those of a small file do
 Collector  whole columns of many spans: decoded pieces as chunks
@@ -19,7 +20,7 @@ from lance_io.levels.join import join_arrays
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from lance_io.file.open.leaf_projection import Projection
     from lance_io.file.scan.page_slices import Piece
@@ -33,6 +34,30 @@ class ScanBatch:
     row_start: int
     num_rows: int
     arrays: list[pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedBatch:
+    """All rows of the spans from `span_index` on, one array per field.
+
+    row_counts  of each span, which begins with the first row of its fragment
+    """
+
+    span_index: int
+    row_counts: Sequence[int]
+    num_rows: int
+    arrays: list[pa.Array]
+
+    def split(self, batch_rows: int | None = None) -> Iterator[ScanBatch]:
+        """The same span by span, at most `batch_rows` rows each (None for any number)."""
+        before = 0
+        for index, count in enumerate(self.row_counts, self.span_index):
+            step = batch_rows or max(count, 1)
+            for start in range(0, count, step):
+                num_rows = min(step, count - start)
+                arrays = [array.slice(before + start, num_rows) for array in self.arrays]
+                yield ScanBatch(index, start, num_rows, arrays)
+            before += count
 
 
 class _Leaf:

@@ -1,21 +1,20 @@
 """Scans in the caller's thread, over a store whose bytes are at hand: pieces are read and decoded on the CPU pool.
 
-With one processor a thread that waits for another gains nothing: the caller does what it needs itself. Only when it
-goes away with a batch are the pieces behind it handed over, and those that were not begun are taken back afterwards.
+Small files after one another are read and decoded as a whole, without pieces (`small_files.py`).
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from lance_io import limits
 from lance_io.file.file_requests import read_file_sync, read_files_sync
 from lance_io.file.file_steps import side_by_side
-from lance_io.file.scan.batches import Collector, Cutter, whole_span
+from lance_io.file.scan.batches import Collector, Cutter, ScanBatch, whole_span
 from lance_io.file.scan.page_slices import goes_behind, goes_with, read_group, read_groups
+from lance_io.file.scan.pool_jobs import HeldBytes, PoolJob
 from lance_io.file.scan.readahead import (
     DEFAULT_READAHEAD,
     KEPT_FILES_MAX,
@@ -24,156 +23,42 @@ from lance_io.file.scan.readahead import (
     group_bytes,
     in_row_order,
 )
+from lance_io.file.scan.small_files import scan_small, small_runs
 from lance_io.io.spares import spares
-from lance_io.io.stats import count_held
 from lance_io.levels.arrays import memory_bytes
-from lance_io.runtime import cpu_count, cpu_pool
+from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
-    from concurrent.futures import Future
 
     import pyarrow as pa
 
     from lance_io.file.open.file_source import ReadContext
     from lance_io.file.open.leaf_projection import Projection
-    from lance_io.file.scan.batches import ScanBatch
+    from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.scan.page_slices import Piece
     from lance_io.file.scan.readahead import Span
-    from lance_io.io.budget import Pool
-    from lance_io.io.stats import Sinks
 
-T = TypeVar("T")
 TURNS_MIN: Final = 4  # jobs that each of those under way is followed by: with few large ones a core idles at the end
 OPENED_MAX: Final = 64  # files that are opened together
 
 
-class _Held:
-    """Bytes that a scan holds, bounded as in a `Budget`; thread-safe, because the threads that decode give back.
+class _Job(PoolJob["list[pa.Array]"]):
+    """Small pieces of one file, or those of some files: an array for each, in order.
 
-    Pieces that are read and decoded count for the scan and for what it shares with others; when they are decoded, what
-    they became counts for the latter, until the consumer asks for what comes behind them.
-
-    capacity_bytes  the bound; 0 for none
-    pool            the bound that it shares with others
+    groups       pieces that are read and decoded together, each of one file
+    group_bytes  what will be read for the last group
     """
 
-    def __init__(self, capacity_bytes: int, pool: Pool, sinks: Sinks) -> None:
-        self._capacity_bytes = capacity_bytes
-        self._pool = pool
-        self._sinks = sinks
-        self._lock = threading.Lock()
-        self._held_bytes = 0
-        self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
-
-    def has_room(self, num_bytes: int) -> bool:
-        """May so many bytes be read ahead of need?"""
-        is_within = not self._capacity_bytes or self._held_bytes + num_bytes <= self._capacity_bytes
-        return is_within and num_bytes <= self._pool.avail_bytes
-
-    def take(self, job: _Job) -> None:
-        """Count the bytes of a job."""
-        self._charge(job, job.num_bytes, is_held=True)
-
-    def give_back(self, job: _Job) -> None:
-        """Once, whoever comes first: a caller that is interrupted may not know that the pool has the job."""
-        self._charge(job, -job.num_bytes, is_held=False)
-
-    def _charge(self, job: _Job, num_bytes: int, *, is_held: bool) -> None:
-        with self._lock:
-            if job.is_held == is_held:
-                return
-            job.is_held = is_held
-            self._held_bytes += num_bytes
-        self._pool.charge(num_bytes)
-        count_held(self._sinks, num_bytes)
-
-    def keep(self, job: _Job, arrays: list[pa.Array]) -> None:
-        """The pieces of a job are decoded, and wait for the consumer, unless nobody wants them."""
-        sizes = [memory_bytes(array) for array in arrays]
-        num_bytes = sum(sizes)
-        with self._lock:
-            if job.is_dropped:
-                return
-            job.sizes = deque(sizes)
-            job.kept_bytes = num_bytes
-        self._pool.charge(num_bytes)
-
-    def use(self, job: _Job, leaf_id: int) -> None:
-        """The consumer goes on from the piece of a leaf before to the next one of the job."""
-        with self._lock:
-            num_bytes = job.sizes.popleft()
-            job.kept_bytes -= num_bytes
-            used_bytes = self._in_use.get(leaf_id, 0)
-            self._in_use[leaf_id] = num_bytes
-        if used_bytes:
-            self._pool.charge(-used_bytes)
-
-    def use_together(self, job: _Job, leaf_ids: Sequence[int]) -> None:
-        """`use` for the next piece of each of some leaves."""
-        with self._lock:
-            sizes = [job.sizes.popleft() for _ in leaf_ids]
-            job.kept_bytes -= sum(sizes)
-            used_bytes = sum([self._in_use.get(leaf_id, 0) for leaf_id in leaf_ids])
-            self._in_use.update(zip(leaf_ids, sizes, strict=True))
-        if used_bytes:
-            self._pool.charge(-used_bytes)
-
-    def drop(self, job: _Job) -> None:
-        """Nobody wants what a job is decoded to."""
-        with self._lock:
-            job.is_dropped = True
-            kept_bytes, job.kept_bytes = job.kept_bytes, 0
-        self._pool.charge(-kept_bytes)
-
-    def end(self) -> None:
-        """No more batches are cut."""
-        with self._lock:
-            used_bytes = sum(self._in_use.values())
-            self._in_use.clear()
-        self._pool.charge(-used_bytes)
-
-
-class _Job:
-    """What a thread of the pool reads and decodes at once: small pieces of one file, or those of some files.
-
-    work       does it: an array for each piece, in order
-    groups     pieces that are read and decoded together, each of one file
-    num_bytes  what will be read
-    group_bytes  of that, for the last group
-    is_held    whether these bytes are counted as held
-    kept_bytes  decoded and counted as held
-    sizes      of what was decoded and not popped, in bytes
-    is_dropped  whether nobody wants what it is decoded to
-    """
-
-    __slots__ = (
-        "_arrays",
-        "_future",
-        "_places",
-        "_rows_before",
-        "_work",
-        "group_bytes",
-        "groups",
-        "is_dropped",
-        "is_held",
-        "kept_bytes",
-        "num_bytes",
-        "sizes",
-    )
+    __slots__ = ("_arrays", "_places", "_rows_before", "group_bytes", "groups")
 
     def __init__(self, work: Callable[[_Job], list[pa.Array]]) -> None:
+        super().__init__(work)
         self.groups: list[list[Piece]] = []
-        self.num_bytes = self.group_bytes = 0
+        self.group_bytes = 0
         self._rows_before = 0  # the last group
-        self.is_held = False
-        self.kept_bytes = 0
-        self.sizes: deque[int] = deque()
-        self.is_dropped = False
-        self._work: Callable[[_Job], list[pa.Array]] | None = work  # None once its arrays have been asked for
         self._places: deque[tuple[int, int, Piece]] = deque()  # (span, leaf, piece) that are to be popped
         self._arrays: deque[pa.Array] | None = None
-        self._future: Future[list[pa.Array]] | None = None
 
     def add(self, place: tuple[int, int, Piece]) -> None:
         """One more piece, with its span and leaf."""
@@ -195,11 +80,6 @@ class _Job:
             return 0
         group = self.groups[-1]
         return self._rows_before + group[-1].row_end - group[0].row_start
-
-    def hand_over(self) -> None:
-        """Let the pool do it, unless it has been told before or is done."""
-        if self._work is not None and self._future is None:
-            self._future = cpu_pool().submit(self._work, self)
 
     @property
     def first(self) -> tuple[int, Piece]:
@@ -234,27 +114,11 @@ class _Job:
 
     def _decoded(self) -> deque[pa.Array]:
         if self._arrays is None:
-            self._arrays = deque(self._done())
+            self._arrays = deque(self.result())
         return self._arrays
-
-    def _done(self) -> list[pa.Array]:
-        if self._future is not None:
-            arrays = self._future.result()
-            self._future = self._work = None  # the future would hold all arrays until the last is popped
-            return arrays
-        work, self._work = self._work, None
-        assert work is not None, "done once"
-        return work(self)
 
     def __bool__(self) -> bool:
         return bool(self._places)
-
-    def take_back(self) -> bool:
-        """Whether nobody has begun it; the pool will not begin it any more then."""
-        if self._work is None or (self._future is not None and not self._future.cancel()):
-            return False
-        self._future = None
-        return True
 
 
 class _Ahead:
@@ -267,7 +131,7 @@ class _Ahead:
         self._context = context
         self._projection = projection
         self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
-        self._held = _Held(context.io_buffer_bytes, context.pool, self._sinks)
+        self._held = HeldBytes(context.io_buffer_bytes, context.pool, self._sinks)
         self._jobs: deque[_Job] = deque()
         self._ahead = ahead
         self._is_alone = cpu_count() == 1
@@ -330,7 +194,7 @@ class _Ahead:
             else:
                 several = read_groups(job.groups)
                 arrays = read_files_sync(several, context, gap_bytes=gap_bytes, sinks=sinks, is_charged=True)
-            self._held.keep(job, arrays)
+            self._held.keep(job, [memory_bytes(array) for array in arrays])
         finally:
             self._held.give_back(job)
         return arrays
@@ -378,7 +242,7 @@ class _Ahead:
         index, piece = self._jobs[0].first
         return index == span_index and piece.row_start < row
 
-    def pop_span(self, index: int, start: int, end: int) -> ScanBatch | None:
+    def pop_span(self, index: int, start: int, end: int) -> tuple[list[Piece], list[pa.Array]] | None:
         """All of a span's rows, if these are the next piece of each leaf; None otherwise."""
         leaf_ids = self._leaf_ids
         if not self._jobs or not leaf_ids or not self._jobs[0].has_next(index, leaf_ids, start, end):
@@ -393,7 +257,7 @@ class _Ahead:
         if not job:
             self._jobs.popleft()
             self._fill()
-        return whole_span(self._projection, index, start, end - start, *found)
+        return found
 
     def pop(self) -> tuple[int, Piece, pa.Array]:
         """The next piece, decoded."""
@@ -428,8 +292,32 @@ def scan_sync(
     spans: Sequence[Span],
     batch_rows: int | None,
     ahead: Readahead,
+    *,
+    joins: bool = False,
+) -> Generator[ScanBatch | JoinedBatch, None, None]:
+    """See `TableReader.scan_sync` and `TableReader.scan_joined`."""
+    for first, end, leaves in small_runs(context, projection, spans, ahead):
+        some = spans[first:end]
+        if leaves is None:
+            found: Iterator[ScanBatch | JoinedBatch] = _scan_pieces(context, projection, some, first, batch_rows, ahead)
+        else:
+            found = scan_small(context, projection, some, first, leaves, ahead)
+        for batch in found:
+            if joins or isinstance(batch, ScanBatch):
+                yield batch
+            else:
+                yield from batch.split(batch_rows)
+
+
+def _scan_pieces(
+    context: ReadContext,
+    projection: Projection,
+    spans: Sequence[Span],
+    first: int,
+    batch_rows: int | None,
+    ahead: Readahead,
 ) -> Generator[ScanBatch, None, None]:
-    """See `TableReader.scan_sync`."""
+    """The batches of some spans; `first` is the number of the first one."""
     pieces = _Ahead(context, projection, spans, ahead)
     try:
         for index, (_, start, end) in enumerate(spans):
@@ -437,9 +325,9 @@ def scan_sync(
                 whole = pieces.pop_span(index, start, end)
                 if whole is not None:  # a small file, as it was decoded
                     pieces.go_ahead()
-                    yield whole
+                    yield whole_span(projection, first + index, start, end - start, *whole)
                     continue
-            cutter = Cutter(projection, index, start, end, batch_rows)
+            cutter = Cutter(projection, first + index, start, end, batch_rows)
             while cutter.position < end:
                 while pieces.before(index, cutter.needs_rows_before):
                     cutter.add(*pieces.pop())

@@ -1,0 +1,374 @@
+//! Pages that are decoded without their messages being understood: these say what those of another page said.
+//!
+//! Messages of pages that one writer makes of one column differ in numbers of items, and in the symbols or the value that
+//! they carry. What is around these is compared byte by byte.
+//!
+//! ```text
+//! mini-block   0x0a length { ... 0x28 dictionary items ... 0x48 items ... }    numbers left out, and symbols of strings
+//! constant     anything, with a value of one length left out
+//! ```
+
+use crate::buffer::OwnedBuffer;
+use crate::container::columns::Wire;
+use crate::decode::codec::{Codec, Program};
+use crate::error::invalid;
+use crate::levels::layers::LayerOut;
+use crate::levels::leaf::LeafParts;
+use crate::miniblock::page::Page;
+use crate::miniblock::whole::Whole;
+use crate::sink::{bytes_of, vec_with_capacity, Offsets};
+use crate::take::join::{parts_of, Part};
+use pyo3::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
+
+const NUM_DICTIONARY_ITEMS: u8 = 0x28;
+const NUM_ITEMS: u8 = 0x48;
+
+/// A known page as Python describes it: its message, which bytes of that may be others, how many buffers it has, and
+/// what it is decoded by.
+///
+/// mini-block  the program before and behind those bytes, whether chunks are wide, whether there are lists, dictionary
+/// constant    the kind of the values: their bits, 0 and -1 for strings with narrow and wide offsets; whether all are null
+#[derive(FromPyObject)]
+pub struct PageIn<'py>(
+    Bound<'py, pyo3::types::PyBytes>,
+    Option<(usize, usize)>,
+    usize,
+    Option<(Vec<u8>, Vec<u8>, bool, bool, Option<Vec<u8>>)>,
+    Option<(i64, bool)>,
+);
+
+pub struct KnownPage {
+    around: Around,
+    num_buffers: usize,
+    /// What the buffers of its values consist of.
+    pub parts: Vec<Part>,
+    content: Content,
+}
+
+enum Content {
+    MiniBlock(MiniBlock),
+    Constant { kind: ConstantKind, is_null: bool },
+}
+
+struct MiniBlock {
+    program: (Vec<u8>, Vec<u8>),
+    /// What that is parsed to, where no part of it is in the message.
+    page: Option<Page>,
+    wide: bool,
+    has_lists: bool,
+    dictionary: Option<Arc<Codec>>,
+}
+
+#[derive(Clone, Copy)]
+enum ConstantKind {
+    Bit,
+    Bytes(usize),
+    Narrow,
+    Wide,
+}
+
+/// What a page's message has around what may differ.
+struct Around {
+    segments: Vec<Vec<u8>>,
+    /// In which of them something else may differ, and the place and length of that.
+    hole: Option<(usize, usize, usize)>,
+    is_mini_block: bool,
+}
+
+/// What a message says that is like a known one.
+struct Found<'a> {
+    hole: &'a [u8],
+    num_items: u64,
+    num_dictionary_items: u64,
+}
+
+/// A message in parts: what lies between numbers of items, and these.
+struct Segments<'a> {
+    /// Each with its place in the message.
+    parts: Vec<(usize, &'a [u8])>,
+    num_items: u64,
+    num_dictionary_items: u64,
+}
+
+impl<'a> Segments<'a> {
+    fn of_mini_block(layout: &'a [u8]) -> Option<Self> {
+        let fields = Wire(layout).only(0x0a)?;
+        let (mut wire, mut start) = (Wire(fields), layout.len() - fields.len());
+        let mut found = Segments { parts: Vec::with_capacity(3), num_items: 0, num_dictionary_items: 0 };
+        let mut seen = 0u64;
+        while !wire.0.is_empty() {
+            let tag = wire.tag()?;
+            if tag >= 0x80 || (seen & 1 << (tag >> 3) != 0 && matches!(tag, NUM_ITEMS | NUM_DICTIONARY_ITEMS)) {
+                return None;
+            }
+            seen |= 1 << (tag >> 3);
+            let value_at = layout.len() - wire.0.len();
+            match tag {
+                NUM_ITEMS | NUM_DICTIONARY_ITEMS => {
+                    let number = wire.varint()?;
+                    *(if tag == NUM_ITEMS { &mut found.num_items } else { &mut found.num_dictionary_items }) = number;
+                    found.parts.push((start, &layout[start..value_at]));
+                    start = layout.len() - wire.0.len();
+                }
+                tag if tag & 7 == 0 => drop(wire.varint()?),
+                tag if tag & 7 == 2 => drop(wire.bytes()?),
+                _ => return None,
+            }
+        }
+        found.parts.push((start, &layout[start..]));
+        Some(found)
+    }
+
+    fn of_constant(layout: &'a [u8]) -> Self {
+        Segments { parts: vec![(0, layout)], num_items: 0, num_dictionary_items: 0 }
+    }
+}
+
+impl Around {
+    fn new(layout: &[u8], hole: Option<(usize, usize)>, is_mini_block: bool) -> Option<Self> {
+        let found = if is_mini_block { Segments::of_mini_block(layout)? } else { Segments::of_constant(layout) };
+        let hole = match hole {
+            None => None,
+            Some((start, end)) => {
+                let inside = |&(at, part): &(usize, &[u8])| at <= start && start <= end && end <= at + part.len();
+                let segment = found.parts.iter().position(inside)?;
+                Some((segment, start - found.parts[segment].0, end - start))
+            }
+        };
+        let segments = found.parts.iter().map(|(_, part)| part.to_vec()).collect();
+        Some(Around { segments, hole, is_mini_block })
+    }
+
+    fn find<'a>(&self, layout: &'a [u8]) -> Option<Found<'a>> {
+        let found = if self.is_mini_block { Segments::of_mini_block(layout)? } else { Segments::of_constant(layout) };
+        if found.parts.len() != self.segments.len() {
+            return None;
+        }
+        let mut hole: &[u8] = &[];
+        for (at, ((_, part), known)) in found.parts.iter().zip(&self.segments).enumerate() {
+            match self.hole {
+                Some((segment, start, length)) if segment == at => {
+                    let end = start + length;
+                    if part.len() != known.len() || part[..start] != known[..start] || part[end..] != known[end..] {
+                        return None;
+                    }
+                    hole = &part[start..end];
+                }
+                _ if *part != &known[..] => return None,
+                _ => {}
+            }
+        }
+        Some(Found { hole, num_items: found.num_items, num_dictionary_items: found.num_dictionary_items })
+    }
+}
+
+fn codec_of(program: &[u8]) -> PyResult<Codec> {
+    let mut program = Program::new(program);
+    let codec = program.codec()?;
+    program.finish()?;
+    Ok(codec)
+}
+
+impl KnownPage {
+    pub fn new(page: PageIn<'_>) -> PyResult<Self> {
+        let PageIn(layout, hole, num_buffers, mini_block, constant) = page;
+        let layout = layout.as_bytes();
+        let (content, parts) = match (mini_block, constant) {
+            (Some((before, behind, wide, has_lists, dictionary)), None) => {
+                let (start, end) = hole.unwrap_or((0, 0));
+                let own = layout.get(start..end).ok_or_else(|| invalid("symbols outside of the message"))?;
+                let page = Page::parse(&[&before[..], own, &behind].concat())?;
+                let dictionary = dictionary.map(|program| codec_of(&program)).transpose()?.map(Arc::new);
+                let expected = 2 + usize::from(dictionary.is_some()) + usize::from(has_lists);
+                if num_buffers != expected || page.rep.is_some() != has_lists {
+                    return Err(invalid(format!("a mini-block page with {num_buffers} buffers")));
+                }
+                let parts = parts_of(&page)?;
+                let page = hole.is_none().then_some(page);
+                (Content::MiniBlock(MiniBlock { program: (before, behind), page, wide, has_lists, dictionary }), parts)
+            }
+            (None, Some((kind, is_null))) => {
+                let (kind, parts) = match kind {
+                    -1 => (ConstantKind::Wide, vec![Part::Wide, Part::Bytes]),
+                    0 => (ConstantKind::Narrow, vec![Part::Narrow, Part::Bytes]),
+                    1 => (ConstantKind::Bit, vec![Part::Bits(1)]),
+                    bits if bits > 0 && bits % 8 == 0 => (ConstantKind::Bytes(bits as usize / 8), vec![Part::Bytes]),
+                    bits => return Err(invalid(format!("constants of {bits} bits"))),
+                };
+                (Content::Constant { kind, is_null }, parts)
+            }
+            _ => return Err(invalid("a page is a mini-block or a constant")),
+        };
+        let around = Around::new(layout, hole, matches!(content, Content::MiniBlock(_)));
+        let around = around.ok_or_else(|| invalid("a message that is not in the form of writers"))?;
+        Ok(KnownPage { around, num_buffers, parts, content })
+    }
+
+    /// All rows of a page, if its message is like the known one and nothing is amiss; `buffers` are places in `file`.
+    pub fn decode(
+        &self,
+        layout: &[u8],
+        num_rows: u64,
+        buffers: &[Range<usize>],
+        file: &[u8],
+        rows_max: u64,
+    ) -> Option<LeafParts> {
+        if buffers.len() != self.num_buffers {
+            return None;
+        }
+        let found = self.around.find(layout)?;
+        match &self.content {
+            Content::MiniBlock(page) => page.decode(&found, num_rows, buffers, file, rows_max),
+            Content::Constant { kind, is_null } => {
+                let num_rows = usize::try_from(num_rows).ok()?;
+                if *is_null {
+                    return nulls(*kind, num_rows);
+                }
+                match buffers.first() {
+                    None => repeat(*kind, found.hole, num_rows),
+                    Some(place) => repeat_scalar(*kind, file.get(place.clone())?, num_rows),
+                }
+            }
+        }
+    }
+}
+
+impl MiniBlock {
+    fn decode(
+        &self,
+        found: &Found<'_>,
+        num_rows: u64,
+        buffers: &[Range<usize>],
+        file: &[u8],
+        rows_max: u64,
+    ) -> Option<LeafParts> {
+        let fits = found.num_items <= rows_max
+            && found.num_dictionary_items <= rows_max
+            && (self.has_lists || found.num_items == num_rows);
+        if !fits {
+            return None;
+        }
+        let own;
+        let page = match &self.page {
+            Some(page) => page,
+            None => {
+                own = Page::parse(&[&self.program.0[..], found.hole, &self.program.1].concat()).ok()?;
+                &own
+            }
+        };
+        let mut places = buffers.iter();
+        let mut next = || file.get(places.next()?.clone());
+        let (words, chunks) = (next()?, next()?);
+        let items = if self.dictionary.is_some() { next()? } else { &[] };
+        let repetition = if self.has_lists { next()? } else { &[] };
+        let whole = Whole {
+            wide: self.wide,
+            num_items: found.num_items as i64,
+            num_rows: self.has_lists.then_some(num_rows),
+            dictionary: self.dictionary.clone().map(|codec| (codec, found.num_dictionary_items as usize)),
+            chunks_bytes: chunks.len() as i64,
+            words,
+            chunks,
+            items,
+            repetition,
+        };
+        whole.decode(page).ok()
+    }
+}
+
+/// A leaf that lies directly in its rows.
+fn plain_leaf(num_rows: usize, values: Vec<OwnedBuffer>) -> LeafParts {
+    let layer = LayerOut { length: num_rows, validity: None, null_count: 0, offsets: None };
+    (num_rows, values.into_iter().map(Some).collect(), vec![layer])
+}
+
+fn zeros(num_bytes: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec_with_capacity(num_bytes).ok()?;
+    bytes.resize(num_bytes, 0);
+    Some(bytes)
+}
+
+/// Rows without a value.
+fn nulls(kind: ConstantKind, num_rows: usize) -> Option<LeafParts> {
+    let values = match kind {
+        ConstantKind::Bit => vec![zeros(num_rows.div_ceil(8))?.into()],
+        ConstantKind::Bytes(width) => vec![zeros(bytes_of(num_rows, width * 8).ok()?)?.into()],
+        ConstantKind::Narrow => vec![ends::<i32>(0, num_rows, Offsets::Narrow)?, Vec::<u8>::new().into()],
+        ConstantKind::Wide => vec![ends::<i64>(0, num_rows, Offsets::Wide)?, Vec::<u8>::new().into()],
+    };
+    let mut leaf = plain_leaf(num_rows, values);
+    leaf.2[0].validity = Some(zeros(num_rows.div_ceil(8))?);
+    leaf.2[0].null_count = num_rows;
+    Some(leaf)
+}
+
+/// Offsets of values of one length.
+fn ends<O: TryFrom<usize> + Clone>(length: usize, count: usize, wrap: fn(Vec<O>) -> Offsets) -> Option<OwnedBuffer> {
+    let mut offsets = vec_with_capacity(count + 1).ok()?;
+    for at in 0..=count {
+        offsets.push(O::try_from(at.checked_mul(length)?).ok()?);
+    }
+    Some(wrap(offsets).into())
+}
+
+fn copies(value: &[u8], count: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec_with_capacity(value.len().checked_mul(count)?).ok()?;
+    for _ in 0..count {
+        bytes.extend_from_slice(value);
+    }
+    Some(bytes)
+}
+
+/// A value that the message has, for each row.
+fn repeat(kind: ConstantKind, value: &[u8], num_rows: usize) -> Option<LeafParts> {
+    let values = match kind {
+        ConstantKind::Bit if value.len() == 1 => {
+            let fill = if value[0] != 0 { 0xff } else { 0 };
+            copies(&[fill], num_rows.div_ceil(8))?
+        }
+        ConstantKind::Bytes(width) if value.len() == width => copies(value, num_rows)?,
+        _ => return None,
+    };
+    Some(plain_leaf(num_rows, vec![values.into()]))
+}
+
+/// A value that a buffer has: how many parts it consists of, the length of each (all u32), and these.
+fn repeat_scalar(kind: ConstantKind, scalar: &[u8], num_rows: usize) -> Option<LeafParts> {
+    let number = |at: usize| Some(u32::from_le_bytes(scalar.get(at..at + 4)?.try_into().ok()?) as usize);
+    match number(0)? {
+        1 => {
+            let (length, value) = (number(4)?, scalar.get(8..)?);
+            (value.len() == length).then(|| repeat(kind, value, num_rows))?
+        }
+        2 => {
+            let (first, second) = (number(4)?, number(8)?);
+            let (offsets, data) = scalar[12..].split_at_checked(first)?;
+            if data.len() != second {
+                return None;
+            }
+            let place = |at: usize, width: usize| {
+                let bytes = offsets.get(at * width..(at + 1) * width)?;
+                let mut wide = [0; 8];
+                wide[..width].copy_from_slice(bytes);
+                usize::try_from(u64::from_le_bytes(wide)).ok()
+            };
+            let width = match kind {
+                ConstantKind::Narrow => 4,
+                ConstantKind::Wide => 8,
+                _ => return None,
+            };
+            let value = data.get(place(0, width)?..place(1, width)?)?;
+            if offsets.len() != 2 * width {
+                return None;
+            }
+            let ends = match kind {
+                ConstantKind::Narrow => ends::<i32>(value.len(), num_rows, Offsets::Narrow)?,
+                _ => ends::<i64>(value.len(), num_rows, Offsets::Wide)?,
+            };
+            Some(plain_leaf(num_rows, vec![ends, copies(value, num_rows)?.into()]))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,126 @@
+"""Pages of small files as `KnownFiles` takes them: others whose messages say the same are decoded without a layout.
+
+Which pages these may be is decided here: mini-blocks whose rows make one array with those of others, one value for all
+rows of a leaf, and all null. Specification: structural encodings 2.1, sections 3, 6 and 10.3.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lance_io.codecs.tree import FSST_TABLE_BYTES, FixedShape, Shape, VariableShape, fsst_of
+from lance_io.encodings.v2_1.constant import NullPage, is_empty_struct
+from lance_io.encodings.v2_1.miniblock import MiniBlockPage, symbols_at
+from lance_io.encodings.v2_2.constant import ConstantPage, value_at
+from lance_io.encodings.values import build_values
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io._kernels import Leaf
+    from lance_io.encodings.api import PageLayout
+
+    Described = tuple[
+        bytes,
+        tuple[int, int] | None,
+        int,
+        tuple[bytes, bytes, bool, bool, bytes | None] | None,
+        tuple[int, bool] | None,
+    ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownPage:
+    """A page whose like are decoded by `KnownFiles`.
+
+    described  as that takes it
+    join_key   rows of pages with the same one make one array
+    build      makes it, from a leaf of any of these
+    """
+
+    described: Described
+    join_key: str
+    build: Callable[[Leaf], pa.Array]
+
+
+def known_page(page: PageLayout, message: bytes) -> KnownPage | None:
+    """The page as others may be like it; None for those that are decoded by themselves.
+
+    message  what it was made of: the serialized layout
+    """
+    if type(page) is MiniBlockPage:
+        return _mini_block(page, message)
+    if isinstance(page, NullPage):
+        return _constant(page, message)
+    return None
+
+
+def _mini_block(page: MiniBlockPage, message: bytes) -> KnownPage | None:
+    if page.join_key is None:
+        return None
+    program, hole = (page.program, b""), None
+    coded = fsst_of(page.codec)
+    if coded is not None:
+        at = symbols_at(message, page)
+        if at is None:
+            return None
+        hole = at, at + FSST_TABLE_BYTES
+        before, symbols, behind = page.program.partition(coded.symbol_table)
+        if not symbols or coded.symbol_table in behind:
+            return None
+        program = before, behind
+    codec = None if page.dictionary is None else page.dictionary.program()
+    decoded_by = (*program, page.source.rules.wide_chunks, page.has_lists, codec)
+    return KnownPage((message, hole, len(page.source.buffer_sizes), decoded_by, None), page.join_key, page.build)
+
+
+def _constant(page: NullPage, message: bytes) -> KnownPage | None:
+    path, num_buffers = page.source.path, len(page.source.buffer_sizes)
+    if len(path.nodes) > 1 or path.members is not None:
+        return None
+    dtype = path.leaf_type
+    kind = None if is_empty_struct(dtype) else _kind(dtype)
+    is_null = tuple(page.layers) == (3,) and not num_buffers
+    if kind is None or not (is_null or (isinstance(page, ConstantPage) and page.is_plain)):
+        return None
+    hole = None
+    if isinstance(page, ConstantPage) and page.inline_value is not None:
+        if is_null:
+            return None
+        around = value_at(message, page)
+        if around is None:
+            return None
+        hole = len(around[0]), len(message) - len(around[1])
+    shape = _shape(kind)
+    described = message, hole, num_buffers, None, (kind, is_null)
+    return KnownPage(described, f"{path.array_kind} {shape!r}", partial(_build, dtype, shape))
+
+
+def _kind(dtype: pa.DataType) -> int | None:
+    """What is repeated: the bits of a value; 0 and -1 for strings with narrow and wide offsets; None for others."""
+    if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
+        return 0
+    if pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
+        return -1
+    if pa.types.is_nested(dtype) or pa.types.is_dictionary(dtype):
+        return None
+    try:
+        bits = int(dtype.bit_width)
+    except ValueError:
+        return None
+    return bits if bits == 1 or (bits > 0 and bits % 8 == 0) else None
+
+
+def _shape(kind: int) -> Shape:
+    return VariableShape(64 if kind < 0 else 32) if kind < 1 else FixedShape(kind)
+
+
+def _build(dtype: pa.DataType, shape: Shape, leaf: Leaf) -> pa.Array:
+    num_items, values, layers = leaf
+    _, validity, null_count, _ = layers[0]
+    kept: list[Any] = values
+    return build_values(dtype, shape, kept, num_items, validity, null_count)

@@ -1,0 +1,156 @@
+"""What a scan in the caller's thread has done on the CPU pool, and how many bytes that holds.
+
+With one processor a thread that waits for another gains nothing: the caller does what it needs itself. Only when it
+goes away with a batch are the jobs behind it handed over, and those that were not begun are taken back afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from lance_io.io.stats import count_held
+from lance_io.runtime import cpu_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from lance_io.io.budget import Pool
+    from lance_io.io.stats import Sinks
+
+T = TypeVar("T")
+
+
+class PoolJob(Generic[T]):
+    """What a thread of the pool reads and decodes at once.
+
+    num_bytes   what will be read
+    is_held     whether these bytes are counted as held
+    kept_bytes  decoded and counted as held
+    sizes       of the parts that were decoded and not used, in bytes
+    is_dropped  whether nobody wants what it is decoded to
+    """
+
+    __slots__ = ("_future", "_work", "is_dropped", "is_held", "kept_bytes", "num_bytes", "sizes")
+
+    def __init__(self, work: Callable[[Any], T], num_bytes: int = 0) -> None:
+        """A job that `work` does, given it."""
+        self.num_bytes = num_bytes
+        self.is_held = False
+        self.kept_bytes = 0
+        self.sizes: deque[int] = deque()
+        self.is_dropped = False
+        self._work: Callable[[Any], T] | None = work  # None once its result has been asked for
+        self._future: Future[T] | None = None
+
+    def hand_over(self) -> None:
+        """Let the pool do it, unless it has been told before or is done."""
+        if self._work is not None and self._future is None:
+            self._future = cpu_pool().submit(self._work, self)
+
+    def result(self) -> T:
+        """What it is decoded to; asked for once."""
+        if self._future is not None:
+            found = self._future.result()
+            self._future = self._work = None  # the future would hold all of it until the last part is used
+            return found
+        work, self._work = self._work, None
+        assert work is not None, "done once"
+        return work(self)
+
+    def take_back(self) -> bool:
+        """Whether nobody has begun it; the pool will not begin it any more then."""
+        if self._work is None or (self._future is not None and not self._future.cancel()):
+            return False
+        self._future = None
+        return True
+
+
+class HeldBytes:
+    """Bytes that a scan holds, bounded as in a `Budget`; thread-safe, because the threads that decode give back.
+
+    Pieces that are read and decoded count for the scan and for what it shares with others; when they are decoded, what
+    they became counts for the latter, until the consumer asks for what comes behind them.
+
+    capacity_bytes  the bound; 0 for none
+    pool            the bound that it shares with others
+    """
+
+    def __init__(self, capacity_bytes: int, pool: Pool, sinks: Sinks) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._pool = pool
+        self._sinks = sinks
+        self._lock = threading.Lock()
+        self._held_bytes = 0
+        self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
+
+    def has_room(self, num_bytes: int) -> bool:
+        """May so many bytes be read ahead of need?"""
+        is_within = not self._capacity_bytes or self._held_bytes + num_bytes <= self._capacity_bytes
+        return is_within and num_bytes <= self._pool.avail_bytes
+
+    def take(self, job: PoolJob[Any]) -> None:
+        """Count the bytes of a job."""
+        self._charge(job, job.num_bytes, is_held=True)
+
+    def give_back(self, job: PoolJob[Any]) -> None:
+        """Once, whoever comes first: a caller that is interrupted may not know that the pool has the job."""
+        self._charge(job, -job.num_bytes, is_held=False)
+
+    def _charge(self, job: PoolJob[Any], num_bytes: int, *, is_held: bool) -> None:
+        with self._lock:
+            if job.is_held == is_held:
+                return
+            job.is_held = is_held
+            self._held_bytes += num_bytes
+        self._pool.charge(num_bytes)
+        count_held(self._sinks, num_bytes)
+
+    def keep(self, job: PoolJob[Any], sizes: Sequence[int]) -> None:
+        """What a job did is decoded, and waits for the consumer, unless nobody wants it.
+
+        sizes  of its parts, in bytes
+        """
+        num_bytes = sum(sizes)
+        with self._lock:
+            if job.is_dropped:
+                return
+            job.sizes = deque(sizes)
+            job.kept_bytes = num_bytes
+        self._pool.charge(num_bytes)
+
+    def use(self, job: PoolJob[Any], leaf_id: int) -> None:
+        """The consumer goes on from the part of a leaf before to the next one of the job."""
+        with self._lock:
+            num_bytes = job.sizes.popleft()
+            job.kept_bytes -= num_bytes
+            used_bytes = self._in_use.get(leaf_id, 0)
+            self._in_use[leaf_id] = num_bytes
+        if used_bytes:
+            self._pool.charge(-used_bytes)
+
+    def use_together(self, job: PoolJob[Any], leaf_ids: Sequence[int]) -> None:
+        """`use` for the next part of each of some leaves."""
+        with self._lock:
+            sizes = [job.sizes.popleft() for _ in leaf_ids]
+            job.kept_bytes -= sum(sizes)
+            used_bytes = sum([self._in_use.get(leaf_id, 0) for leaf_id in leaf_ids])
+            self._in_use.update(zip(leaf_ids, sizes, strict=True))
+        if used_bytes:
+            self._pool.charge(-used_bytes)
+
+    def drop(self, job: PoolJob[Any]) -> None:
+        """Nobody wants what a job is decoded to."""
+        with self._lock:
+            job.is_dropped = True
+            kept_bytes, job.kept_bytes = job.kept_bytes, 0
+        self._pool.charge(-kept_bytes)
+
+    def end(self) -> None:
+        """No more batches are cut."""
+        with self._lock:
+            used_bytes = sum(self._in_use.values())
+            self._in_use.clear()
+        self._pool.charge(-used_bytes)

@@ -1,0 +1,255 @@
+"""Scans of small files after one another, in the caller's thread: a job of the pool reads all bytes of some, and
+decodes those that look like files seen before together (`known_files.py`), the others one by one.
+
+Nothing is kept of a file, and no object exists for its pages: what its rows become is one array for each leaf and job.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io import limits
+from lance_io.file.file_requests import read_file_sync, read_whole_files
+from lance_io.file.open.leaf_projection import FileColumns
+from lance_io.file.scan.batches import Cutter, JoinedBatch
+from lance_io.file.scan.known_files import KnownFiles
+from lance_io.file.scan.page_slices import read_group
+from lance_io.file.scan.pool_jobs import HeldBytes, PoolJob
+from lance_io.file.scan.readahead import file_pieces
+from lance_io.io.spares import spares
+from lance_io.levels.arrays import memory_bytes
+from lance_io.limits import KIB
+from lance_io.runtime import cpu_count
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.file.open.file_source import FileRef, ReadContext
+    from lance_io.file.open.leaf_projection import LeafColumns, Projection
+    from lance_io.file.scan.batches import ScanBatch
+    from lance_io.file.scan.readahead import Readahead, Span
+
+    Batch = ScanBatch | JoinedBatch
+
+FILES_MAX: Final = 256  # of a job: 15 us each, and nothing interrupts it
+JOBS_PER_THREAD: Final = 4  # that each job under way is followed by: with few large ones a core idles at the end
+RUN_PAGES_MIN: Final = 24  # fewer are as quickly read one by one, and begin to be decoded sooner
+LEAF_BYTES_MAX: Final = 16 * KIB  # of a file, on average: larger pages are worth a job each
+
+
+def small_runs(
+    context: ReadContext, projection: Projection, spans: Sequence[Span], ahead: Readahead
+) -> Iterator[tuple[int, int, LeafColumns | None]]:
+    """The spans in runs: the first, the end, and what all of them have that are small files with the same columns.
+
+    None instead for others, and for runs that are not worth it. Who says how far to read ahead gets that, page by page.
+    """
+    if ahead.is_asked_for or ahead.spans is not None:
+        yield 0, len(spans), None
+        return
+    small = _Small(projection, context.store.profile.whole_file_bytes)
+    first, leaves = 0, None
+    runs: list[tuple[int, int, LeafColumns | None]] = []
+    for at in range(len(spans) + 1):
+        here = small.leaves_of(spans[at]) if at < len(spans) else None
+        if at and (here is not leaves or at == len(spans)):
+            is_worth = leaves is not None and (at - first) * len(leaves.columns) >= RUN_PAGES_MIN
+            run = first, at, leaves if is_worth else None
+            if runs and runs[-1][2] is None is run[2]:
+                run = runs.pop()[0], at, None
+            runs.append(run)
+            first = at
+        leaves = here
+    yield from runs
+
+
+class _Small:
+    """Which files are worth reading as a whole: small ones, and those of which all of their many columns are wanted."""
+
+    def __init__(self, projection: Projection, whole_bytes: int) -> None:
+        self._projection = projection
+        self._whole_bytes = whole_bytes
+        self._field_ids: tuple[int, ...] | None = None  # of the last file
+        self._column_indices: tuple[int, ...] | None = None
+        self._leaves: LeafColumns | None = None  # what is read of it, if it may be known
+        self._bytes_max = 0
+
+    def leaves_of(self, span: Span) -> LeafColumns | None:
+        """What is read of the file of a span; None if that is no such file."""
+        source, start, end = span
+        if start or end != source.num_rows or not end or len(source.files) != 1:
+            return None
+        ref = source.files[0]
+        if ref.field_ids is not self._field_ids or ref.column_indices is not self._column_indices:
+            self._look_at(ref)
+        return self._leaves if 0 < ref.size_bytes <= self._bytes_max else None
+
+    def _look_at(self, ref: FileRef) -> None:
+        self._field_ids, self._column_indices = ref.field_ids, ref.column_indices
+        leaves = self._projection.leaf_columns(ref)
+        count = len(leaves.columns)
+        self._leaves = leaves if count and KnownFiles.of(leaves).is_worth_asking else None
+        many_bytes = count * LEAF_BYTES_MAX if count == len(ref.columns) else 0
+        self._bytes_max = min(limits.SCAN_PIECE_BYTES, max(self._whole_bytes, many_bytes))
+
+
+class _Job(PoolJob["deque[Batch]"]):
+    """The files of some spans, `first` to `end`."""
+
+    __slots__ = ("end", "first")
+
+    def __init__(self, work: Any, first: int, end: int, num_bytes: int) -> None:
+        super().__init__(work, num_bytes)
+        self.first = first
+        self.end = end
+
+
+class _SmallFiles:
+    """Jobs over all spans in order, a bounded number of them under way.
+
+    first  the number of the first span
+    """
+
+    def __init__(
+        self,
+        context: ReadContext,
+        projection: Projection,
+        spans: Sequence[Span],
+        first: int,
+        leaves: LeafColumns,
+        ahead: Readahead,
+    ) -> None:
+        spares().trim()
+        self._context = context
+        self._projection = projection
+        self._spans = spans
+        self._first = first
+        self._leaves = leaves
+        self._known = KnownFiles.of(leaves)
+        self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
+        self._held = HeldBytes(context.io_buffer_bytes, context.pool, self._sinks)
+        self._ahead = ahead.pieces
+        self._is_alone = cpu_count() == 1
+        self._files_max = min(FILES_MAX, max(1, len(spans) // (JOBS_PER_THREAD * ahead.pieces)))
+        self._next = 0
+        self._jobs: deque[_Job] = deque()
+
+    def batches(self) -> Generator[Batch, None, None]:
+        """Those of all spans."""
+        try:
+            self._fill()
+            while self._jobs:
+                job = self._jobs[0]
+                if self._is_alone:
+                    job.take_back()
+                found = job.result()
+                while found:
+                    batch = found.popleft()
+                    self._held.use(job, 0)
+                    if not found:
+                        self._jobs.popleft()
+                        self._fill()
+                    for one in self._jobs:  # the caller goes away: the pool may begin what it has not needed so far
+                        one.hand_over()
+                    yield batch
+        finally:
+            for job in self._jobs:
+                if job.take_back():
+                    self._held.give_back(job)
+                self._held.drop(job)
+            self._jobs.clear()
+            self._held.end()
+
+    def _fill(self) -> None:
+        while len(self._jobs) < self._ahead and self._next < len(self._spans):
+            job = self._following()
+            if self._jobs and not self._held.has_room(job.num_bytes):
+                return
+            self._next = job.end
+            self._jobs.append(job)
+            self._held.take(job)
+            if not self._is_alone:
+                job.hand_over()
+
+    def _following(self) -> _Job:
+        """The next files, as many as are worth a job."""
+        first = self._next
+        end, num_bytes, num_rows = first, 0, 0
+        while end < min(len(self._spans), first + self._files_max):
+            source = self._spans[end][0]
+            num_bytes += source.files[0].size_bytes
+            num_rows += source.num_rows
+            if end > first and (num_bytes > limits.SCAN_FILES_BYTES or num_rows > limits.SCAN_JOB_ROWS):
+                num_bytes -= source.files[0].size_bytes
+                break
+            end += 1
+        return _Job(self._read, first, end, num_bytes)
+
+    # -- on any thread ---------------------------------------------------------------------------------------------
+
+    def _read(self, job: _Job) -> deque[Batch]:
+        try:
+            found = deque(self._batches_of(job))
+            self._held.keep(job, [sum(map(memory_bytes, batch.arrays)) for batch in found])
+        finally:
+            self._held.give_back(job)
+        return found
+
+    def _batches_of(self, job: _Job) -> Iterator[Batch]:
+        sources = [source for source, _, _ in self._spans[job.first : job.end]]
+        refs = [source.files[0] for source in sources]
+        read = read_whole_files(refs, self._context, self._sinks)
+        files = [(buffer, source.num_rows) for buffer, source in zip(read, sources, strict=True)]
+        at, known, identity = 0, self._known, self._context.store.identity
+        while at < len(files):
+            count, arrays = known.read(files[at:])
+            if count:
+                yield self._joined(job.first + at, [num_rows for _, num_rows in files[at : at + count]], arrays)
+                at += count
+            elif not known.learn(refs[at], identity, files[at][0]):
+                known.missed()
+                yield from self._read_alone(job.first + at)
+                at += 1
+
+    def _joined(self, index: int, row_counts: list[int], arrays: list[pa.Array]) -> JoinedBatch:
+        projection, num_rows = self._projection, sum(row_counts)
+        if not (projection.is_flat and self._leaves.is_all):
+            by_leaf = dict(zip(self._leaves.leaf_ids, arrays, strict=True))
+            numbers = range(len(projection.fields))
+            arrays = [projection.assemble_field(number, by_leaf, num_rows) for number in numbers]
+        return JoinedBatch(self._first + index, row_counts, num_rows, arrays)
+
+    def _read_alone(self, index: int) -> Iterator[ScanBatch]:
+        """The batches of a span, as those of any file."""
+        context, span = self._context, self._spans[index]
+        here = FileColumns(span[0].files[0], self._leaves)
+        pieces = read_file_sync(file_pieces(context, here, span, keep=False), context, here.ref.key, sinks=self._sinks)
+        group = [piece for _, piece in pieces]
+        gap_bytes = context.store.profile.scan_gap_bytes
+        arrays = read_file_sync(
+            read_group(group), context, here.ref.key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True
+        )
+        cutter = Cutter(self._projection, self._first + index, 0, span[0].num_rows, None)
+        for (leaf_id, piece), array in zip(pieces, arrays, strict=True):
+            cutter.add(leaf_id, piece, array)
+        while cutter.position < cutter.end:
+            yield cutter.cut()
+
+
+def scan_small(
+    context: ReadContext,
+    projection: Projection,
+    spans: Sequence[Span],
+    first: int,
+    leaves: LeafColumns,
+    ahead: Readahead,
+) -> Generator[Batch, None, None]:
+    """The batches of spans that are all of a small file each.
+
+    first   the number of the first span
+    leaves  what all of the files have
+    """
+    return _SmallFiles(context, projection, spans, first, leaves, ahead).batches()
