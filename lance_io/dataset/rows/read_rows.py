@@ -16,6 +16,7 @@ from lance_io.spans import Ranges
 
 ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made batch by batch: a fragment may claim any number of rows
 ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
+PAGES_BY_TAKE_MAX: Final = 512  # but of more pages, looking for the chunks of each takes longer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
@@ -72,6 +73,8 @@ def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
     taken becomes one array over one dictionary; a scan gives each fragment its own.
     """
     if not 0 < plan.num_rows <= ROWS_BY_TAKE_MAX:
+        return False
+    if plan.early_read is not None and len(plan.spans) * len(plan.early_read.leaves) > PAGES_BY_TAKE_MAX:
         return False
     if len(plan.spans) > 1 and plan.early_read is not None and _has_dictionaries(plan.early_read.fields):
         return False

@@ -204,16 +204,14 @@ class _Joined:
     def of(cls, sources: list[_Rows | _Spans], mask: pa.BooleanArray, names: Iterable[str]) -> _Joined:
         """The rows of the sources where `mask`, over all of them, is true, with these of their columns."""
         passing = true_positions(mask)
-        spans = [span for rows in sources for span in rows.counts]
-        ends = np.cumsum([num_rows for _, num_rows in spans])
-        starts = np.concatenate(([0], ends[:-1]))
-        bounds = np.searchsorted(passing, np.concatenate(([0], ends)))
-        offsets_of = {rows.span: rows for rows in sources if isinstance(rows, _Rows)}
+        spans = [(rows, span, num_rows) for rows in sources for span, num_rows in rows.counts]
+        borders = np.cumsum([0, *[num_rows for _, _, num_rows in spans]])
+        bounds = np.searchsorted(passing, borders)
         parts = []
         for at in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
-            span, places = spans[at][0], passing[bounds[at] : bounds[at + 1]] - starts[at]
-            rows = offsets_of.get(span)
-            if rows is not None:
+            rows, span, _ = spans[at]
+            places = passing[bounds[at] : bounds[at + 1]] - borders[at]
+            if isinstance(rows, _Rows):
                 places = places + rows.first if rows.is_run else rows.offsets[places]
             parts.append((span, places))
         columns = _taken(sources, passing, names) if parts else {}
@@ -240,8 +238,7 @@ class _Joined:
 
 def _taken(sources: Sequence[_Rows | _Spans], passing: IntArray, names: Iterable[str]) -> dict[str, pa.Array]:
     """Columns of the rows at these places of all sources, without copying those of which no row is wanted."""
-    ends = np.cumsum([rows.num_rows for rows in sources])
-    bounds = np.searchsorted(passing, np.concatenate(([0], ends)))
+    bounds = np.searchsorted(passing, np.cumsum([0, *[rows.num_rows for rows in sources]]))
     kept: list[_Rows | _Spans] = []
     indices: list[IntArray] = []  # of the rows that are wanted among all rows of `kept`
     num_left_out = 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.dataset.blobs.blob_values import wanted_binaries
 from lance_io.dataset.rows.read_rows import RowReader, SpanReader
 from lance_io.dataset.scan.pipeline import Pipeline
+from lance_io.file.scan.batches import JoinedBatch
 from lance_io.levels.arrays import memory_bytes
 from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Begin, Result
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scan.scan_statistics import ScanWatch
     from lance_io.dataset.version.state import DatasetState
-    from lance_io.file.scan.batches import JoinedBatch, ScanBatch
+    from lance_io.file.scan.batches import ScanBatch
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
 
@@ -124,6 +125,8 @@ class _Prepared:
         self._next: Callable[[], Any] | None = None  # work on a small batch, which waits for what is under way
         self._joins = pipeline.joins
         self._ahead: Batch | None = None  # came, and did not go with those before it
+        self._is_limited = pipeline.is_filtered and pipeline.is_limited
+        self._num_rows = 0  # that were looked at
         self._is_over = False
 
     def next(self) -> Plan[Any]:
@@ -157,6 +160,9 @@ class _Prepared:
                     break
                 if self._watch is not None:
                     self._watch.read(batch.num_rows)
+            if self._is_limited and isinstance(batch, JoinedBatch):  # at most twice as much as has to be is looked at
+                batch, self._ahead = batch.cut(self._num_rows)
+            self._num_rows += batch.num_rows
             is_small = self._joins and batch.num_rows < JOINED_ROWS_MAX
             if found and not is_small:
                 self._ahead = batch

@@ -159,17 +159,26 @@ def value_at(encoding: bytes, page: ConstantPage) -> tuple[bytes, bytes] | None:
     value = page.inline_value
     if value is None:
         return encoding, b""
-    at = encoding.find(value)
-    before, behind = encoding[:at], encoding[at + len(value) :]
+    at = encoding.find(value) if value else -1
+    while at >= 0:  # of a short value other bytes may be alike
+        before, behind = encoding[:at], encoding[at + len(value) :]
+        if _says_the_same(encoding, value, before, behind):
+            return before, behind
+        at = encoding.find(value, at + 1)
+    return None
+
+
+def _says_the_same(encoding: bytes, value: bytes, before: bytes, behind: bytes) -> bool:
+    """Whether a message differs in nothing but its value with another one in that place."""
     others = bytes(255 - byte for byte in value)
     try:
         message, changed = pb.PageLayout.FromString(encoding), pb.PageLayout.FromString(before + others + behind)
     except DecodeError:
-        return None
-    if not value or changed.constant_layout.inline_value != others:
-        return None
+        return False
+    if changed.constant_layout.inline_value != others:
+        return False
     changed.constant_layout.inline_value = value
-    return (before, behind) if changed == message else None
+    return bool(changed == message)
 
 
 def whole_ranges(pages: Sequence[ConstantPage]) -> Ranges:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import FormatError
@@ -47,6 +48,20 @@ class JoinedBatch:
     row_counts: Sequence[int]
     num_rows: int
     arrays: list[pa.Array]
+
+    def cut(self, rows_max: int) -> tuple[JoinedBatch, JoinedBatch | None]:
+        """The first spans, as many as have no more rows together, one at least, and the others, if there are any."""
+        ends = np.cumsum(self.row_counts)
+        count = max(1, int(np.searchsorted(ends, rows_max, side="right")))
+        if count == len(self.row_counts):
+            return self, None
+        end = int(ends[count - 1])
+        head, rest = [one.slice(0, end) for one in self.arrays], [one.slice(end) for one in self.arrays]
+        counts = self.row_counts
+        return (
+            JoinedBatch(self.span_index, counts[:count], end, head),
+            JoinedBatch(self.span_index + count, counts[count:], self.num_rows - end, rest),
+        )
 
     def split(self, batch_rows: int | None = None) -> Iterator[ScanBatch]:
         """The same span by span, at most `batch_rows` rows each (None for any number)."""

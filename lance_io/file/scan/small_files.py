@@ -83,7 +83,7 @@ class _Small:
         if start or end != source.num_rows or not end or len(source.files) != 1:
             return None
         ref = source.files[0]
-        if ref.field_ids is not self._field_ids or ref.column_indices is not self._column_indices:
+        if ref.field_ids != self._field_ids or ref.column_indices != self._column_indices:
             self._look_at(ref)
         return self._leaves if 0 < ref.size_bytes <= self._bytes_max else None
 

@@ -1,0 +1,102 @@
+"""The kernel that decodes files that look like known ones: which it takes, where it stops, what it refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_io import _kernels
+from lance_io.encodings.known_pages import known_page
+from lance_io.file.open.open_file import open_whole
+from lance_io.format.columns import ORDINARY_START, PAGE_TYPES
+from lance_io.format.version import V2_2
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 30
+LIMITS = PAGE_TYPES[V2_2], ORDINARY_START, 1 << 20, 64, 1 << 20
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """Files by pylance, all alike."""
+    folder: Path = tmp_path_factory.mktemp("files") / "t"
+    values = pa.table({"n": range(5 * ROWS), "s": [f"row {one}" for one in range(5 * ROWS)]})
+    dataset = lance.write_dataset(values, folder, max_rows_per_file=ROWS, data_storage_version="2.2")
+    paths = [file.path for fragment in dataset.get_fragments() for file in fragment.data_files()]
+    return [(folder / "data" / path).read_bytes() for path in paths]
+
+
+def shape_of(data: bytes, columns: tuple[int, ...] = (0, 1)) -> Any:
+    opened = open_whole(("", "file", len(data)), data)
+    assert opened is not None
+    file, schema = opened
+    pages = []
+    for column in columns:
+        message = file.info(column).pages[0].encoding
+        known = known_page(file.column(column).pages[0], message)
+        assert known is not None
+        pages.append((column, [known.described]))
+    return (2, 2), schema, 2, pages
+
+
+def numbers(leaf: Any) -> list[int]:
+    count, (values,), _ = leaf
+    found: list[int] = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values)]).to_pylist()
+    return found
+
+
+def test_all_rows_of_all_files(files: list[bytes]) -> None:
+    kernel = _kernels.KnownFiles([shape_of(files[0])], *LIMITS)
+    count, (first, second) = kernel.scan([(data, ROWS) for data in files])
+    assert count == 5
+    assert numbers(first) == list(range(5 * ROWS))
+    num_items, (offsets, data), _ = second
+    texts = pa.Array.from_buffers(pa.string(), num_items, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    assert texts.to_pylist() == [f"row {one}" for one in range(5 * ROWS)]
+
+
+def test_it_stops_at_what_it_does_not_know(files: list[bytes]) -> None:
+    kernel = _kernels.KnownFiles([shape_of(files[0], (0,))], *LIMITS)
+    assert kernel.scan([]) == (0, [])
+    for stranger in ((files[2], ROWS + 1), (files[2][:-1], ROWS), (b"", 0), (b"LANC", ROWS), (files[2][1:], ROWS)):
+        count, leaves = kernel.scan([(files[0], ROWS), (files[1], ROWS), stranger, (files[3], ROWS)])
+        assert count == 2
+        assert numbers(leaves[0]) == list(range(2 * ROWS))
+    assert kernel.scan([(b"", 0), (files[0], ROWS)]) == (0, [])
+
+
+def test_another_schema_is_another_shape(files: list[bytes], tmp_path: Path) -> None:
+    other = pa.table({"n": pa.array(range(ROWS)), "t": [str(one) for one in range(ROWS)]})
+    dataset = lance.write_dataset(other, tmp_path / "t", data_storage_version="2.2")
+    (path,) = [file.path for fragment in dataset.get_fragments() for file in fragment.data_files()]
+    data = (tmp_path / "t" / "data" / path).read_bytes()
+    both = [(files[0], ROWS), (data, ROWS)]
+    assert _kernels.KnownFiles([shape_of(files[0], (0,))], *LIMITS).scan(both)[0] == 1
+    count, (leaf,) = _kernels.KnownFiles([shape_of(files[0], (0,)), shape_of(data, (0,))], *LIMITS).scan(both)
+    assert count == 2
+    assert numbers(leaf) == [*range(ROWS), *range(ROWS)]
+
+
+def test_shapes_that_do_not_fit_together(files: list[bytes]) -> None:
+    version, schema, count, pages = shape_of(files[0])
+    (_, (number,)), (_, (text,)) = pages
+    message, hole, buffers, mini_block, _ = number
+    wrong: list[Any] = [
+        [(0, [number, text])],  # values of eight bytes, and strings
+        [(0, [(message, hole, buffers + 1, mini_block, None)])],
+        [(0, [(message, (5, 1 << 40), buffers, mini_block, None)])],
+        [(0, [(b"\xff", hole, buffers, mini_block, None)])],
+        [(0, [(message, hole, buffers, None, None)])],
+        [(0, [(message, None, 0, None, (7, False))])],
+        [(0, [(message, hole, buffers, (mini_block[0][:-3], b"", *mini_block[2:]), None)])],
+    ]
+    for columns in wrong:
+        with pytest.raises(ValueError):
+            _kernels.KnownFiles([(version, schema, count, columns)], *LIMITS)
+    with pytest.raises(ValueError, match="different columns"):
+        _kernels.KnownFiles([shape_of(files[0]), shape_of(files[0], (0,))], *LIMITS)
