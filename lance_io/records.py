@@ -19,14 +19,18 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(*, frozen: bool = False, slots: bool = False, eq: bool = True) -> Callable[[type], type]:
+    def dataclass(
+        *, frozen: bool = False, slots: bool = False, eq: bool = True, repr: bool = True
+    ) -> Callable[[type], type]:
         """Like `dataclasses.dataclass`."""
 
         def make(cls: type) -> type:
             own = vars(cls)
+            if not own.get("__doc__"):
+                cls.__doc__ = cls.__name__  # else one is made of its signature, which takes as long as all the rest
             made = dataclasses.dataclass(slots=slots, repr=False, eq=False)(cls)
             fields = dataclasses.fields(made)
-            if "__repr__" not in own:
+            if repr and "__repr__" not in own:
                 made.__repr__ = _repr_of([one.name for one in fields if one.repr])
             if eq and "__eq__" not in own:
                 made.__eq__ = _equality_by(_values([one.name for one in fields if one.compare]))

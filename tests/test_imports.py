@@ -84,6 +84,19 @@ def test_a_first_row_needs_no_functions_of_arrow(tmp_path: Path) -> None:
     assert loaded.isdisjoint({*HEAVY, "pyarrow.compute"}), sorted(loaded.intersection({*HEAVY, "pyarrow.compute"}))
 
 
+def test_a_first_write_loads_nothing_of_cleanups_and_old_files(tmp_path: Path) -> None:
+    write = f"lance_io.write_dataset(pa.table({{'a': [1, 2], 's': ['x', 'y']}}), {str(tmp_path / 't.lance')!r})"
+    loaded = modules_after(f"import lance_io, pyarrow as pa\n{write}")
+    others = {
+        *("lance_io.commit.cleanup", "lance_io.dataset.changes.convert", "lance_io.dataset.changes.lance_operation"),
+        *("lance_io.dataset.changes.remove_versions", "lance_io.table.transaction.garbage"),
+        *("lance_io.encodings.v2_0.write_arrays", "lance_io.file.write.array_queues"),
+        *("lance_io.file.write.batched_writer",),
+    }
+    assert "lance_io.dataset.write.write_rows" in loaded
+    assert loaded.isdisjoint(others), sorted(loaded & others)
+
+
 ON_A_THREAD = """
 import asyncio, os, sys, threading
 import pyarrow as pa

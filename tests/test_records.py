@@ -50,7 +50,10 @@ GIVEN: list[tuple[Any, ...]] = [
 ]
 
 
-WAYS = [{"frozen": frozen, "slots": slots, "eq": eq} for frozen, slots, eq in product([False, True], repeat=3)]
+WAYS = [
+    {"frozen": frozen, "slots": slots, "eq": eq, "repr": shows}
+    for frozen, slots, eq, shows in product([False, True], repeat=4)
+]
 
 
 def answers(kind: Any, left: tuple[Any, ...], right: tuple[Any, ...]) -> Any:

@@ -18,7 +18,7 @@ number of cleanups may run at once: what another one has removed is passed over.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 from lance_io.commit.latest import versions_prefix
@@ -28,6 +28,7 @@ from lance_io.format.schema import BLOB_FOLDER
 from lance_io.io import trace_events
 from lance_io.plans.plan import Pause, Together, ask
 from lance_io.plans.store_requests import List, Read, Remove
+from lance_io.records import dataclass
 from lance_io.store.api import NAMES_DIRECTLY_BELOW, ObjectMeta
 from lance_io.table.manifest.flags import MANAGED_BLOBS
 from lance_io.table.manifest.manifest import Manifest, decode_file_names, decode_manifest
@@ -166,7 +167,7 @@ class CleanupPlan:
         return tuple(version.file for version in self.versions)
 
 
-@dataclass
+@dataclass()
 class _Held:
     """What tags and branches hold on to.
 
@@ -185,7 +186,7 @@ class _Held:
         return version in self.tagged or version in self.forked
 
 
-@dataclass
+@dataclass()
 class _SortedOut:
     """Versions that go and those that stay.
 

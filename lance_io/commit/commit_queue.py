@@ -19,11 +19,12 @@ import time
 from collections import OrderedDict, deque
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.rivals import Rivals
 from lance_io.plans.plan import Wait
+from lance_io.records import dataclass
 from lance_io.store.forking import survive_fork
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.commit.commit_counts import COMMITS
@@ -54,6 +54,7 @@ from lance_io.errors import (
 from lance_io.io import trace_events
 from lance_io.plans.plan import Pause, Shielded, Together, ask
 from lance_io.plans.store_requests import Head, Put, Read, Remove
+from lance_io.records import dataclass
 from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, decode_origin
 from lance_io.table.manifest.manifest_file import ManifestFile, encode_manifest_file
 from lance_io.table.manifest.paths import DETACHED_BIT, HINT_NAME, VERSIONS, is_detached

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
@@ -25,6 +24,7 @@ from uuid import uuid4
 from lance_io.errors import CommitConflictError, CommitUnknownError, LanceError, NotFound
 from lance_io.plans.plan import Pause, Shielded, ask
 from lance_io.plans.store_requests import List, Put, Read, Remove
+from lance_io.records import dataclass
 from lance_io.table.manifest.paths import VERSIONS, is_detached
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ loss, a few writers make nearly all versions. Therefore:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from lance_io.records import dataclass
 from lance_io.table.manifest.manifest import LIBRARY
 
 PAUSE_SLOTS_MAX: Final = 4.0  # the longest pause after a lost race, in attempts; longer ones are those of who starves

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lance_io.commit.commit_queue import TURNS, Turns
 from lance_io.commit.put_absent import PutAbsentHandler
+from lance_io.records import dataclass
 from lance_io.store.api import offers_sync_writes
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ the bit at which its first value begins.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from lance_io import _kernels
 from lance_io.codecs.tree import ChildrenShape, FixedShape, ListShape, Shape, VariableShape, shape_bits
 from lance_io.errors import UnsupportedError
 from lance_io.levels.chunks import OFFSET_BYTES
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

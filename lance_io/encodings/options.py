@@ -16,10 +16,10 @@ must be known, and numbers that do not parse are passed over. Specification: str
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from lance_io.errors import SchemaError
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from lance_io import _kernels
 from lance_io.codecs.tree import LANE_BITS, FixedShape, VariableShape
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from lance_io.encodings.leafvalues import LeafValues

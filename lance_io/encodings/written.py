@@ -7,9 +7,10 @@ one read fetches those of many pages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -277,7 +277,10 @@ class Schema:
     def walk(self) -> Iterator[Field]:
         """All fields, in pre-order."""
         for each in self.fields:
-            yield from each.walk()
+            if each.children:
+                yield from each.walk()
+            else:
+                yield each
 
     def leaves(self) -> Iterator[Field]:
         """The fields that own a column, in pre-order: the columns of a file of version 2.1 or later."""

@@ -79,8 +79,8 @@ def _field(arrow: pa.Field[Any], ids: Iterator[int]) -> Field:
         nullable=arrow.nullable,
         children=tuple(_field(child, ids) for child in _members(storage)),
         metadata=metadata,
-        primary_key_position=declared_primary_key(metadata),
-        clustering_key_position=declared_clustering_key(metadata),
+        primary_key_position=declared_primary_key(metadata) if metadata else None,
+        clustering_key_position=declared_clustering_key(metadata) if metadata else None,
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.errors import FormatError
 from lance_io.format.flat_fields import FlatFields
 from lance_io.format.logical_types import fixed_size_list_dimension, is_nested, primitive_type
+from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema import BLOB_KEY, LINEAGE_NAMES, Field, Schema
 from lance_io.limits import KIB, MIB
 from lance_io.proto import file_pb2
@@ -30,6 +31,7 @@ SHARED_SCHEMAS_MAX: Final = (
 SHARED_BYTES_MAX: Final = 64 * KIB  # of each
 LARGE_SCHEMAS_MAX: Final = 4  # larger ones that are remembered: files mostly have the schema of their table
 LARGE_BYTES_MAX: Final = 4 * MIB
+_ENCODED: Final[PerSchema[bytes]] = PerSchema("its field messages")
 _TOP: Final = -1
 _PLAIN, _VAR_BINARY, _DICTIONARY = 1, 2, 3  # Field.Encoding, meant for version 0.1 but still written
 _VAR_BINARY_TYPES: Final = frozenset({"string", "large_string", "binary", "large_binary", "json"})
@@ -218,10 +220,19 @@ def _check_entries(children: Sequence[Field]) -> None:
 
 
 def encode_schema(schema: Schema) -> list[file_pb2.Field]:
-    """The field messages of a schema, in pre-order. Metadata of the schema is not part of them."""
+    """The field messages of a schema, in pre-order. Metadata of the schema is not part of them.
+
+    A new table's schema is encoded for its file and for its manifest: what was made is kept, as bytes.
+    """
+    known = _ENCODED.get(schema)
+    if known is not None:
+        return list(file_pb2.Schema.FromString(known).fields)
     messages: list[file_pb2.Field] = []
     for each in schema.fields:
         _encode_field(each, _TOP, messages)
+    encoded = file_pb2.Schema(fields=messages).SerializeToString()
+    if len(encoded) <= LARGE_BYTES_MAX:
+        _ENCODED.keep(schema, encoded)
     return messages
 
 
@@ -236,7 +247,8 @@ def _encode_field(each: Field, parent_id: int, messages: list[file_pb2.Field]) -
         extension_name=each.extension_name or "",
         metadata=each.metadata,
     )
-    put_keys(message, each.primary_key_position, each.clustering_key_position)
+    if each.primary_key_position is not None or each.clustering_key_position is not None:
+        put_keys(message, each.primary_key_position, each.clustering_key_position)
     if message.encoding == _DICTIONARY:
         message.dictionary.SetInParent()
         if each.dictionary is not None:

@@ -25,6 +25,11 @@ _ITEMS: Final = frozenset(
     | {"halffloat", "float", "double", "lance.bfloat16", "decimal", "fixed_size_binary"}
     | {"date32", "date64", "time32", "time64", "timestamp", "duration"}
 )
+_PLAIN: Final = frozenset(
+    {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "halffloat", "float", "double"}
+    | {"string", "binary", "large_string", "large_binary"}
+)
+"""Types that every version has, where nothing is said about them."""
 _FIXED_SIZE_LIST: Final = "fixed_size_list:"
 _BLOB_MEMBERS: Final = (("data", "large_binary"), ("uri", "string"), ("position", "uint64"), ("size", "uint64"))
 _VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary", "json"})
@@ -60,7 +65,7 @@ def check_shape(schema: Schema) -> None:
     """Raise `SchemaError` for what no schema may be: columns of one name, blobs that are not laid out as such."""
     _check_names(schema.fields)
     for field in schema.walk():
-        if field.is_blob_v2 or field.extension_name == BLOB_V2_EXTENSION:
+        if field.metadata and (field.is_blob_v2 or field.extension_name == BLOB_V2_EXTENSION):
             _check_blob(field)
 
 
@@ -84,6 +89,8 @@ def _check_blob(field: Field) -> None:
 def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: str) -> None:
     name = f"{below}{field.name}"
     logical = field.logical_type
+    if logical in _PLAIN and not (field.metadata or field.children):
+        return
     if logical.endswith("fixed_size_binary:0") or ":fixed_size_binary:0:" in logical:
         _check_empty_values(name, logical, version)
     if logical.startswith(_DICTIONARY):

@@ -8,7 +8,7 @@ until `shred` takes a page of chunks apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lance_io.levels.path import NodeKind
 from lance_io.levels.portable import copy_array
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,13 @@ if TYPE_CHECKING:
 LIST_KINDS: Final = (NodeKind.LIST, NodeKind.MAP)
 OFFSET_BYTES: Final = {pa.string().id: 4, pa.binary().id: 4, pa.large_string().id: 8, pa.large_binary().id: 8}
 """Bytes of an offset, by the number of each type of strings and binaries."""
-_BYTE_EACH: Final = frozenset({pa.null().id, pa.bool_().id})
+_BYTES_EACH: Final = {
+    **{dtype.id: 1 for dtype in (pa.null(), pa.bool_(), pa.int8(), pa.uint8())},
+    **{dtype.id: 2 for dtype in (pa.int16(), pa.uint16(), pa.float16())},
+    **{dtype.id: 4 for dtype in (pa.int32(), pa.uint32(), pa.float32(), pa.date32())},
+    **{dtype.id: 8 for dtype in (pa.int64(), pa.uint64(), pa.float64(), pa.date64())},
+}
+"""Bytes that a value of these types counts for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,6 +123,8 @@ class LeafChunk:
 
     def _bytes(self, num_rows: int) -> int:
         start, end = self.start, self.start + num_rows
+        if not self.nests:
+            return _raw_bytes(self.leaf, start, end)
         total = 0
         for nest in self.nests:
             if nest.offsets is not None:
@@ -130,6 +139,8 @@ def leaf_chunks(top: Field, array: pa.Array) -> list[LeafChunk]:
     top    the field; its members are those of the array, in the same order
     array  of its storage type (extension types are looked through), sliced or not; blobs as their descriptions
     """
+    if not (top.children or isinstance(array.type, pa.BaseExtensionType)):  # as nearly all are
+        return [LeafChunk((), leaf_array(array), 0, len(array))]
     return [LeafChunk(nests, leaf, 0, len(array)) for nests, leaf in _walk(top, array)]
 
 
@@ -192,11 +203,11 @@ def _raw_bytes(array: pa.Array, start: int, end: int) -> int:
     if kind in OFFSET_BYTES:
         if start == end:
             return 0
-        width, offsets = OFFSET_BYTES[kind], array.buffers()[1]
-        first, last = (_int_at(offsets, (array.offset + slot) * width, width) for slot in (start, end))
-        return last - first + (end - start) * width
-    if kind in _BYTE_EACH:
-        return end - start
+        width, offsets, slot = OFFSET_BYTES[kind], memoryview(array.buffers()[1]), array.offset
+        first = _int_at(offsets, (slot + start) * width, width)
+        return _int_at(offsets, (slot + end) * width, width) - first + (end - start) * width
+    if kind in _BYTES_EACH:
+        return (end - start) * _BYTES_EACH[kind]
     if pa.types.is_struct(dtype):
         return sum(_raw_bytes(array.field(i), start, end) for i in range(dtype.num_fields))
     if pa.types.is_fixed_size_list(dtype):
@@ -207,5 +218,5 @@ def _raw_bytes(array: pa.Array, start: int, end: int) -> int:
     return (end - start) * int(dtype.bit_width) // 8
 
 
-def _int_at(buffer: pa.Buffer, position: int, width: int) -> int:
-    return int.from_bytes(memoryview(buffer)[position : position + width], "little")
+def _int_at(buffer: memoryview, position: int, width: int) -> int:
+    return int.from_bytes(buffer[position : position + width], "little")

@@ -13,7 +13,7 @@ structs, whose rows are their members' bytes. A null counts where its parents ar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 
     from lance_io.format.schema import Field
 
+_STORED_AS_THEY_ARE: Final = frozenset(
+    dtype.id
+    for dtype in (
+        *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64(), pa.string(), pa.binary()),
+    )
+)
 Visible: TypeAlias = npt.NDArray[np.bool_] | None
 """Which slots of an array have parents that are there; None for all of them."""
 
@@ -43,6 +50,8 @@ def ingester(field: Field, dtype: pa.DataType, given: Field) -> Callable[[pa.Arr
     `UnsupportedDataError` for nulls in the members of packed structs.
     """
     _check_same(given, field, field.name)
+    if dtype.id in _STORED_AS_THEY_ARE and field.nullable and field.logical_type != "json":
+        return _keep
     is_changed = _is_changed(field, dtype)
     is_strict = any(map(_forbids_nulls, field.walk()))
 
@@ -55,7 +64,13 @@ def ingester(field: Field, dtype: pa.DataType, given: Field) -> Callable[[pa.Arr
     return ingest
 
 
+def _keep(array: pa.Array) -> pa.Array:
+    return array
+
+
 def _check_same(given: Field, field: Field, path: str) -> None:
+    if not (given.children or field.children) and given.logical_type == field.logical_type:
+        return
     if (field.is_blob_v2 and given.holds_blobs) or (field.holds_blobs and is_blob_source(given)):
         return
     is_stored_json = field.logical_type == "json" and given.logical_type == "large_binary"

@@ -6,7 +6,6 @@ that hold the same rows have the same sums together, however the rows were divid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from lance_io.errors import OperationError
 from lance_io.levels.lists import visible_items
 from lance_io.levels.path import DEFINITION_LEVELS, LIST_LAYERS
 from lance_io.levels.portable import kept
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,12 @@ This is what the writing side hands from the nesting (`shred.py`) to the encodin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

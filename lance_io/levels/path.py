@@ -77,10 +77,11 @@ class LeafPath:
     slots_per_row: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        lists = [node.arrow_type for node in self.nodes if node.kind is NodeKind.FIXED_SIZE_LIST]
-        object.__setattr__(self, "leaf", self.nodes[-1].field)
-        object.__setattr__(self, "leaf_type", self.members.dtype if self.members else self.nodes[-1].arrow_type)
-        object.__setattr__(self, "slots_per_row", math.prod(dtype.list_size for dtype in lists))
+        above, last = self.nodes[:-1], self.nodes[-1]  # of plain columns the latter only
+        lists = [node.arrow_type for node in self.nodes if node.kind is NodeKind.FIXED_SIZE_LIST] if above else []
+        object.__setattr__(self, "leaf", last.field)
+        object.__setattr__(self, "leaf_type", self.members.dtype if self.members else last.arrow_type)
+        object.__setattr__(self, "slots_per_row", math.prod([dtype.list_size for dtype in lists]) if lists else 1)
 
     @property
     def skeleton(self) -> pa.DataType:
@@ -168,6 +169,8 @@ class LeafPath:
 
 def leaf_paths(top: Field) -> list[LeafPath]:
     """The leaf columns below a top-level field, in column order (spec: file container, section 2.2)."""
+    if not (top.children or top.metadata):  # the leaf itself, and no blob, as nearly all are
+        return [LeafPath((PathNode(NodeKind.LEAF, top, top.arrow_type),))]
     return [LeafPath(nodes) for nodes in _walk(top)]
 
 

@@ -111,6 +111,16 @@ def test_messages_are_written_as_pylance_writes_them(tmp_path):
     assert ours == list(theirs)
 
 
+def test_messages_are_made_anew_each_time():
+    arrow = pa.schema([pa.field(f"c{i}", kind, metadata={"k": "v"}) for i, kind in enumerate(NESTED)])
+    schema, equal = schema_from_arrow(arrow), schema_from_arrow(arrow, 1)
+    first = encode_schema(schema)
+    second = encode_schema(schema)
+    assert first == second and [one.id + 1 for one in first] == [one.id for one in encode_schema(equal)]
+    second[0].name, second[0].metadata["k"] = "another", b"w"
+    assert first == encode_schema(schema) != second
+
+
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_column_fields_are_those_that_pylance_lists(tmp_path, version):
     packed = pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.int16())])

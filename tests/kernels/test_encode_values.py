@@ -99,12 +99,18 @@ def fsst_texts(table: bytes, ends: list[int], codes: bytes) -> list[bytes]:
 
 
 WORDS = [b"Lance", b"columns", b"\xff", b"", b"a", b"\0\0\0", "é".encode(), b"0123456789"]
+WIDE = "größer als größer, länger als lang; ".encode() * 900
 FSST_VALUES = {
     "some blocks": [WORDS[i % 7] * (i % 23) for i in range(9000)],
     "every byte": [bytes([i % 256, 65, 66, i // 7 % 256]) for i in range(5000)],
     "every byte but one": [bytes([i % 255]) * (i % 9) for i in range(5000)],
     "fills a block": [b"ab" * 10, b"c" * 32767, b"d"],
     "larger than a block": [b"ab" * 10, b"c" * 32768, b"d"],
+    "much larger than a block": [b"abc" * 30_000, b"", b"abc" * 5],
+    "as long as stretches": [
+        WIDE[at : at + size] for at, size in enumerate((8190, 8191, 8192, 8193, 0, 16_383, 20_000))
+    ],
+    "cut or not": [WIDE[at : at + 250 + at % 12] for at in range(2000)],
     "nearly all empty": [b"", b"only this one"] + [b""] * 70_000,
     "all empty": [b""] * 3,
 }
@@ -120,6 +126,31 @@ def test_fsst_codes_of_values_of_all_kinds(name: str, bits: int) -> None:
     table, ends, codes = bytes(found[0]), longs(found[1], f"<i{bits // 8}"), bytes(found[2])
     assert ends[0] == 0 and ends[-1] == len(codes)
     assert fsst_texts(table, ends, codes) == values
+
+
+def greedy_codes(table: bytes, value: bytes) -> int:
+    """Bytes of a value's codes where the longest symbol is always taken."""
+    symbols = {table[8 + 8 * i : 8 + 8 * i + table[8 + 8 * table[0] + i]] for i in range(table[0])}
+    at = num_bytes = 0
+    while at < len(value):
+        length = next((length for length in range(8, 0, -1) if value[at : at + length] in symbols), None)
+        at += length or 1
+        num_bytes += 1 if length else 2
+    return num_bytes
+
+
+@pytest.mark.parametrize("size", [300, 5000, 20_000, 100_000])
+def test_long_values_are_cut_rarely(size: int) -> None:
+    """Each is coded as if by itself, but for a symbol at the end of each stretch of 8 KiB."""
+    dice = np.random.default_rng(size)
+    words = [bytes(dice.integers(97, 123, length, dtype=np.uint8)) for length in dice.integers(2, 9, 300)]
+    text = b" ".join([words[i] for i in dice.integers(0, 300, 40_000)])[:200_000]
+    values = [text[at : at + size] for at in range(0, len(text), size)]
+    offsets = np.cumsum([0, *map(len, values)]).astype("<i4")
+    table, ends, codes = _kernels.encode_fsst(offsets, text, False, len(values))
+    assert fsst_texts(bytes(table), longs(ends, "<i4"), bytes(codes)) == values
+    num_cuts = len(text) // 8000 + 1
+    assert abs(codes.nbytes - sum(greedy_codes(bytes(table), value) for value in values)) <= 4 * num_cuts
 
 
 def test_rows_are_packed_in_order() -> None:

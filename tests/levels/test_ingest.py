@@ -168,3 +168,23 @@ def test_nulls_count_where_their_parents_are_there(dtype: pa.Field, bad: list, g
     assert ingested(whole.slice(0, len(good)), field).to_pylist() == pa.array(good, field.type).to_pylist()
     with pytest.raises(SchemaError, match=NULLS):
         ingested(whole.slice(len(good)), field)
+
+
+def test_text_is_json_by_the_metadata_of_its_field() -> None:
+    texts = pa.array(['{"a": 1}', None, "[2]"])
+    marked = pa.field("c", pa.string(), metadata={"ARROW:extension:name": "arrow.json"})
+    stored = ingested(texts, marked, marked)
+    assert pa.types.is_large_binary(stored.type)
+    assert json_texts(stored).to_pylist() == ['{"a":1}', None, "[2]"]
+
+
+@pytest.mark.parametrize("values", [[1, 2], ["x", "y"], [b"x", b"y"], [1.5, 2.5], [True, False]], ids=str)
+def test_plain_columns_are_stored_as_they_are_and_checked(values: list[object]) -> None:
+    array, none = pa.array(values), pa.nulls(1, pa.array(values).type)
+    assert ingested(array) is array
+    strict = pa.field("c", array.type, nullable=False)
+    assert ingested(array, strict) is array
+    with pytest.raises(SchemaError, match="contained null values"):
+        ingested(none, strict)
+    with pytest.raises(SchemaError, match="expected date32:day"):
+        ingested(array, pa.field("c", pa.date32()))

@@ -3,7 +3,9 @@
 //! A processor that codes value after value mostly waits: where the next symbol begins is known when this one is found,
 //! and where a value ends is a branch that it guesses wrong. So values are put side by side with a separator behind
 //! each, a byte that none of them has: it is looked up like any symbol, and ends a value by adding. And several
-//! stretches of values are coded in turns, so that the look-ups of one run while those of another are waited for.
+//! stretches of values are coded in turns, so that the look-ups of one run while those of another are waited for. These
+//! are equally long, for the longest of them is finished alone: a long value goes on in the next stretch. Codes of its
+//! pieces, one behind the other, are codes of the value.
 
 use crate::encode::variable::Offset;
 use fsst::{Compressor, Symbol};
@@ -13,6 +15,9 @@ const SYMBOL_BYTES: usize = 8;
 const STRETCHES: usize = 4;
 /// Values and separators that are coded at once: they, and codes of up to two bytes for each, are counted in 16 bits.
 const BLOCK_BYTES: usize = 1 << 15;
+/// Values up to here are not cut, and no piece is shorter than this: where a value is cut, no symbol is found.
+const WHOLE_BYTES: usize = 256;
+const PIECE_BYTES: usize = 64;
 const PLACES: usize = 1 << 16;
 /// The slots of longer symbols, and the hash of their first three bytes: those with which tables are trained, so that
 /// no two symbols of a table share a slot.
@@ -141,15 +146,17 @@ impl Coder {
 struct Stretch {
     /// Where the next symbol begins in the source, and, in the upper half, its code among the codes.
     places: u32,
-    /// The value that it belongs to, counted within the block.
+    /// The value, or piece of one, that it belongs to, counted within the block.
     value: u32,
     /// End of the stretch in the source.
     stop: usize,
+    /// Whether its last value goes on behind it.
+    goes_on: bool,
 }
 
 impl Stretch {
     fn new(from: usize, value: usize) -> Self {
-        Stretch { places: (from | from << 17) as u32, value: value as u32, stop: from }
+        Stretch { places: (from | from << 17) as u32, value: value as u32, stop: from, goes_on: false }
     }
 
     #[inline(always)]
@@ -171,21 +178,37 @@ struct Block {
     stretches: [Stretch; STRETCHES],
 }
 
+/// The first byte that has not been taken yet: of which value, and how many bytes of this have been.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    value: usize,
+    taken: usize,
+}
+
 impl Block {
-    /// Take values from `first` on, at least one; returns the one behind them.
-    fn fill<T: Offset>(&mut self, offsets: &[T], data: &[u8], first: usize, separator: u8) -> usize {
-        let (mut next, mut filled) = (first, 0);
+    /// Take values from `next` on, at least a piece of one; returns the place behind them.
+    fn fill<T: Offset>(&mut self, offsets: &[T], data: &[u8], mut next: Place, separator: u8) -> Place {
+        let (mut filled, mut num_values) = (0, 0);
         for (number, stretch) in self.stretches.iter_mut().enumerate() {
-            *stretch = Stretch::new(filled, next - first);
-            while next + 1 < offsets.len() && filled < BLOCK_BYTES * (number + 1) / STRETCHES {
-                let value = &data[offsets[next].to_usize()..offsets[next + 1].to_usize()];
-                let end = filled + value.len();
-                if end >= BLOCK_BYTES {
+            *stretch = Stretch::new(filled, num_values);
+            let stop = BLOCK_BYTES * (number + 1) / STRETCHES;
+            while next.value + 1 < offsets.len() && filled < stop {
+                let rest = &data[offsets[next.value].to_usize() + next.taken..offsets[next.value + 1].to_usize()];
+                let room = stop - filled - 1;
+                stretch.goes_on = rest.len() > room.max(WHOLE_BYTES);
+                if (stretch.goes_on && room < PIECE_BYTES) || (!stretch.goes_on && filled + rest.len() >= BLOCK_BYTES) {
+                    stretch.goes_on = false;
                     break;
                 }
-                self.source[filled..end].copy_from_slice(value);
+                let piece = &rest[..if stretch.goes_on { room } else { rest.len() }];
+                let end = filled + piece.len();
+                self.source[filled..end].copy_from_slice(piece);
                 self.source[end] = separator;
-                (next, filled) = (next + 1, end + 1);
+                (filled, num_values) = (end + 1, num_values + 1);
+                next = match stretch.goes_on {
+                    true => Place { taken: next.taken + piece.len(), ..next },
+                    false => Place { value: next.value + 1, taken: 0 },
+                };
             }
             stretch.stop = filled;
         }
@@ -193,28 +216,24 @@ impl Block {
     }
 }
 
-/// Codes of all values and where each ends; `None` for values that have no byte to spare or do not fit into a block.
+/// Codes of all values and where each ends; `None` for values that have no byte to spare.
 pub fn encode<T: Offset>(table: &Compressor, offsets: &[T], data: &[u8]) -> Option<(Vec<T>, Vec<u8>)> {
     let (first, last) = (offsets.first()?.to_usize(), offsets.last()?.to_usize());
-    let longest = offsets.windows(2).map(|pair| pair[1].to_usize() - pair[0].to_usize()).max().unwrap_or(0);
-    if longest >= BLOCK_BYTES {
-        return None;
-    }
     let separator = unused_byte(&data[first..last])?;
     let coder = Coder::new(table.symbol_table(), table.symbol_lengths(), separator);
     let mut block = Block { source: boxed(0), codes: boxed(0), ends: boxed(0), stretches: Default::default() };
     let mut ends = Vec::with_capacity(offsets.len());
     let mut codes: Vec<u8> = Vec::with_capacity(last - first);
     ends.push(T::from_usize(0));
-    let mut next = 0;
-    while next + 1 < offsets.len() {
+    let mut next = Place::default();
+    while next.value + 1 < offsets.len() {
         next = block.fill(offsets, data, next, separator);
         let begun = block.stretches;
         coder.run(&mut block);
         for (begun, done) in begun.iter().zip(&block.stretches) {
             let at = codes.len();
             codes.extend_from_slice(&block.codes[begun.to()..done.to()]);
-            let found = &block.ends[begun.value as usize..done.value as usize];
+            let found = &block.ends[begun.value as usize..done.value as usize - usize::from(begun.goes_on)];
             ends.extend(found.iter().map(|&end| T::from_usize(at + end as usize - begun.to())));
         }
     }

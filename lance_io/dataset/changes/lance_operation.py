@@ -6,13 +6,14 @@ operation that lists them all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from lance_io.dataset.not_offered import OperationsNotOffered
 from lance_io.errors import UsageError
+from lance_io.records import dataclass
 from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class DatasetBasePath:
     id: int | None = None
 
 
-@dataclass
+@dataclass()
 class IndexFile:
     """One file of an index. path: relative to the index; size_bytes: whole file."""
 
@@ -51,7 +52,7 @@ class IndexFile:
     size_bytes: int
 
 
-@dataclass
+@dataclass()
 class Index:
     """What a manifest says about an index (spec: table, section 10).
 
@@ -86,7 +87,7 @@ class LanceOperation(OperationsNotOffered):
     class BaseOperation:
         """Base of all operations."""
 
-    @dataclass
+    @dataclass()
     class Append(BaseOperation):
         """Add fragments. fragments: of id 0, as `write_fragments` returns them."""
 
@@ -95,7 +96,7 @@ class LanceOperation(OperationsNotOffered):
         def __post_init__(self) -> None:
             self.fragments = _fragments(self.fragments)
 
-    @dataclass
+    @dataclass()
     class Delete(BaseOperation):
         """Delete rows.
 
@@ -112,7 +113,7 @@ class LanceOperation(OperationsNotOffered):
             self.updated_fragments = _fragments(self.updated_fragments)
             self.deleted_fragment_ids = list(self.deleted_fragment_ids)
 
-    @dataclass
+    @dataclass()
     class Overwrite(BaseOperation):
         """Replace schema and rows; also what creates a table.
 
@@ -126,7 +127,7 @@ class LanceOperation(OperationsNotOffered):
         def __post_init__(self) -> None:
             self.fragments = _fragments(self.fragments)
 
-    @dataclass
+    @dataclass()
     class Update(BaseOperation):
         """Change rows.
 
@@ -154,7 +155,7 @@ class LanceOperation(OperationsNotOffered):
             if self.update_mode not in ("rewrite_rows", "rewrite_columns", ""):
                 raise UsageError(f"update_mode must be rewrite_rows or rewrite_columns, got {self.update_mode!r}")
 
-    @dataclass
+    @dataclass()
     class Merge(BaseOperation):
         """Add or change columns. fragments: all of the table, whole; schema: the whole new one."""
 
@@ -165,13 +166,13 @@ class LanceOperation(OperationsNotOffered):
         def __post_init__(self) -> None:
             self.fragments = _fragments(self.fragments)
 
-    @dataclass
+    @dataclass()
     class Restore(BaseOperation):
         """Make an old version the newest. version: its number."""
 
         version: int
 
-    @dataclass
+    @dataclass()
     class RewriteGroup:
         """Fragments and those that hold the same rows instead."""
 
@@ -182,7 +183,7 @@ class LanceOperation(OperationsNotOffered):
             self.old_fragments = _fragments(self.old_fragments)
             self.new_fragments = _fragments(self.new_fragments)
 
-    @dataclass
+    @dataclass()
     class RewrittenIndex:
         """An index that was remapped to rewritten fragments. Ids are UUID texts."""
 
@@ -192,7 +193,7 @@ class LanceOperation(OperationsNotOffered):
         new_details_value: bytes
         new_index_version: int
 
-    @dataclass
+    @dataclass()
     class Rewrite(BaseOperation):
         """Replace fragments by others with the same rows (compaction)."""
 
@@ -203,21 +204,21 @@ class LanceOperation(OperationsNotOffered):
             self.groups = _all_of(self.groups, LanceOperation.RewriteGroup, "groups")
             self.rewritten_indices = _all_of(self.rewritten_indices, LanceOperation.RewrittenIndex, "rewritten_indices")
 
-    @dataclass
+    @dataclass()
     class CreateIndex(BaseOperation):
         """Add and remove index entries."""
 
         new_indices: list[Index]
         removed_indices: list[Index]
 
-    @dataclass
+    @dataclass()
     class DataReplacementGroup:
         """A data file that takes the place of the one with the same fields."""
 
         fragment_id: int
         new_file: DataFile
 
-    @dataclass
+    @dataclass()
     class DataReplacement(BaseOperation):
         """Replace data files."""
 
@@ -226,21 +227,21 @@ class LanceOperation(OperationsNotOffered):
         def __post_init__(self) -> None:
             self.replacements = _all_of(self.replacements, LanceOperation.DataReplacementGroup, "replacements")
 
-    @dataclass
+    @dataclass()
     class Project(BaseOperation):
         """Change the schema only: drop, rename, reorder. schema: with the field ids of the table."""
 
         schema: LanceSchema
         preserves_nullability: bool = False
 
-    @dataclass
+    @dataclass()
     class UpdateMap:
         """Changes of a map: a value of None removes the key. replace: start from an empty map."""
 
         updates: dict[str, str | None]
         replace: bool = False
 
-    @dataclass
+    @dataclass()
     class UpdateConfig(BaseOperation):
         """Change configuration and metadata; field metadata by field id."""
 
@@ -249,7 +250,7 @@ class LanceOperation(OperationsNotOffered):
         schema_metadata_updates: LanceOperation.UpdateMap | None = None
         field_metadata_updates: dict[int, LanceOperation.UpdateMap] | None = None
 
-    @dataclass
+    @dataclass()
     class Clone(BaseOperation):
         """The first version of a shallow clone."""
 
@@ -275,7 +276,7 @@ def _fragments(fragments: Iterable[FragmentMetadata]) -> list[FragmentMetadata]:
     return _all_of(fragments, FragmentMetadata, "fragments")
 
 
-@dataclass
+@dataclass()
 class Transaction:
     """An operation and what it was based on.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from lance_io.commit.cleanup import CleanupPlan, CleanupStats, auto_cleanup, pla
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import BindError
 from lance_io.limits import CLEANUP_FILES_SHOWN
+from lance_io.records import dataclass
 from lance_io.table.manifest.flags import MANAGED_BLOBS
 from lance_io.table.transaction.garbage import CleanupPolicy
 

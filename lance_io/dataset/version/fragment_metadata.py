@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from lance_io.dataset.lazy_module import later, later_plans
 from lance_io.errors import UsageError
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from lance_io.dataset import run_plan
@@ -24,7 +25,7 @@ else:
     described_file = later_plans("lance_io.dataset.version.described_file")
 
 
-@dataclass
+@dataclass()
 class DataFile:
     """One data file of a fragment.
 
@@ -175,7 +176,7 @@ class RowDatasetVersionMeta(_InlineBytes):
     _COLUMN: ClassVar[Any] = {"column": {}}
 
 
-@dataclass
+@dataclass()
 class FragmentMetadata:
     """What a manifest says about one fragment.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lance_io.dataset.lazy_module import later
 from lance_io.format.keys import POSITION_MAX
 from lance_io.format.schema import split_path
 from lance_io.format.schema_arrow import schema_from_arrow
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

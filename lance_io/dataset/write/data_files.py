@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -26,6 +26,7 @@ from lance_io.format.version import V0_1
 from lance_io.io import trace_events
 from lance_io.limits import ROWS_PER_BATCH
 from lance_io.plans.store_requests import Remove
+from lance_io.records import dataclass
 from lance_io.table.manifest.flags import manages_blobs
 from lance_io.table.manifest.fragment import DataFile, Fragment
 from lance_io.table.manifest.paths import DATA
@@ -103,6 +104,9 @@ class FileLimits:
         return {"page_bytes": page_bytes, "cache_bytes": self.cache_bytes, "blob_references": self.blob_references}
 
 
+_DEFAULT_LIMITS: Final = FileLimits()
+
+
 @dataclass(frozen=True, slots=True)
 class FilePlace:
     """Where data files go.
@@ -140,7 +144,7 @@ class NewFiles:
         location: Location,
         schema: Schema,
         version: FileVersion,
-        limits: FileLimits = FileLimits(),
+        limits: FileLimits = _DEFAULT_LIMITS,
         *,
         progress: FragmentWriteProgress | None = None,
         durability: Durability | None = None,

@@ -29,7 +29,7 @@ from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.commit.commit_counts import COMMITS
 from lance_io.commit.loop import CommitRequest, commit
 from lance_io.commit.target import Listing
-from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.lazy_module import later_plans
 from lance_io.dataset.run_plan import begin_plan
 from lance_io.dataset.version.row_counts import with_row_counts
 from lance_io.dataset.write.data_files import NextBatch
@@ -48,6 +48,7 @@ from lance_io.errors import CommitConflictError, LanceError, NotFound, SchemaErr
 from lance_io.format.version import V0_1
 from lance_io.limits import MIB
 from lance_io.plans.plan import RollBackOnError, Wait
+from lance_io.records import dataclass
 from lance_io.store.api import offers_sync_writes
 from lance_io.store.forking import survive_fork
 from lance_io.table.transaction.operations import Append
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.commit.target import CommittedVersion
+    from lance_io.dataset.changes import remove_versions as cleanups
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.data_files import NewFiles
     from lance_io.dataset.write.input_data import AsyncRows
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.store.api import ObjectStore
     from lance_io.table.manifest.manifest import Manifest
+else:
+    cleanups = later_plans("lance_io.dataset.changes.remove_versions")
 
 APPEND_BYTES_MAX: Final = 8 * MIB  # of rows that may share a file; more fill pages, and gain nothing by sharing one
 GROUP_BYTES_MAX: Final = 64 * MIB  # of rows in one group
@@ -438,8 +442,9 @@ def _append(appends: Sequence[GroupAppend], queue: _Queue) -> Plan[Sequence[Grou
             assert version.base is not None
             queue.made = _Made.of(committed, version.base, queue.made)
         states = [append.target.state(committed) for append in version.written]
-        if not all(append.options.skip_auto_cleanup for append in version.written):
-            yield from after_commit(states[0])
+        is_asked_for = not all(append.options.skip_auto_cleanup for append in version.written)
+        if is_asked_for and states[0].manifest.config:
+            yield from cleanups.after_commit(states[0])
         for append, state in zip(version.written, states, strict=True):
             append.done.set_result(state)
     return version.absent

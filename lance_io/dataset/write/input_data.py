@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lance_io.errors import SchemaError, UsageError
+from lance_io.records import dataclass
 from lance_io.runtime import in_thread
 
 HUGGING_FACE_ROWS: Final = 8192  # of a batch

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lance_io.dataset.changes.convert import stored_base
-from lance_io.dataset.changes.lance_operation import DatasetBasePath
+from lance_io.dataset.lazy_module import later
 from lance_io.dataset.version.object_keys import locate_base
 from lance_io.dataset.write.data_files import FilePlace
 from lance_io.errors import OperationError, UsageError
+from lance_io.records import dataclass
 from lance_io.store.url import uri_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lance_io.dataset.changes import convert, lance_operation
+    from lance_io.dataset.changes.lance_operation import DatasetBasePath
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.write_rows import WriteTarget
     from lance_io.table.manifest.manifest import BasePath
+else:
+    convert = later("lance_io.dataset.changes.convert")
+    lance_operation = later("lance_io.dataset.changes.lance_operation")
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,10 @@ class TargetBases:
         asked = _list_of(names, str, "target_bases")
         if asked and all_of:
             raise OperationError("Cannot specify target_all_bases together with target_bases: take one of them")
-        return cls(number_bases(_list_of(initial, DatasetBasePath, "initial_bases")), tuple(asked), bool(all_of))
+        if initial is None:
+            return cls((), tuple(asked), bool(all_of))
+        bases = _list_of(initial, lance_operation.DatasetBasePath, "initial_bases")
+        return cls(number_bases(bases), tuple(asked), bool(all_of))
 
     @property
     def are_asked_for(self) -> bool:
@@ -68,8 +75,8 @@ def number_bases(bases: Iterable[DatasetBasePath]) -> tuple[BasePath, ...]:
     """Base paths of a new table with ids from 1 on. Raises `OperationError` for two of one name, path or id."""
     found: list[BasePath] = []
     for given in bases:
-        base = stored_base(given)
-        base = base if base.id else stored_base(given, 1 + max((one.id for one in found), default=0))
+        base = convert.stored_base(given)
+        base = base if base.id else convert.stored_base(given, 1 + max((one.id for one in found), default=0))
         for one in found:
             if one.id == base.id or one.path == base.path or (base.name and base.name == one.name):
                 raise OperationError(f"initial_bases: {base} and {one} have one id, name or path")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from lance_io.dataset.changes.lance_operation import LANCE_COMMIT_MESSAGE_KEY
+from lance_io.dataset.lazy_module import later
 from lance_io.dataset.properties import DatasetProperties
 from lance_io.dataset.version.session import Session
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE, FileLimits
@@ -15,16 +15,21 @@ from lance_io.dataset.write.write_rows import WriteOptions, WriteTarget
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.writers import version_for_tables
 from lance_io.limits import ROWS_PER_BATCH
+from lance_io.records import dataclass
 from lance_io.store.provided_options import gather_provider
 from lance_io.store.storage_options import options_of
 from lance_io.store.url import uri_on
-from lance_io.table.transaction.auto_cleanup import INTERVAL_KEY, OLDER_THAN_KEY
+from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
     from os import PathLike
 
+    from lance_io.table.transaction import auto_cleanup
+
     Destination = str | PathLike[str] | DatasetProperties
+else:
+    auto_cleanup = later("lance_io.table.transaction.auto_cleanup")
 
 # keywords of pylance that name what this release does not have, with the values that ask for nothing
 _NOT_HERE: Final[dict[str, tuple[Any, ...]]] = {
@@ -139,7 +144,7 @@ def _get_given(keywords: Mapping[str, Any], name: str, default: Any) -> Any:
 
 
 def _properties(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:
-    return {**(properties or {}), **({} if message is None else {LANCE_COMMIT_MESSAGE_KEY: message})}
+    return {**(properties or {}), **({} if message is None else {COMMIT_MESSAGE_KEY: message})}
 
 
 def _cleanup_config(options: AutoCleanupConfig | None) -> dict[str, str]:
@@ -153,8 +158,8 @@ def _cleanup_config(options: AutoCleanupConfig | None) -> dict[str, str]:
             raise UsageError(f"auto_cleanup_options: expected a whole number for {name}, found {value!r}")
     seconds = options.get("older_than_seconds")
     return {
-        INTERVAL_KEY: str(int(_get_given(options, "interval", CLEANUP_INTERVAL))),
-        OLDER_THAN_KEY: CLEANUP_AGE if seconds is None else f"{int(seconds)}s",
+        auto_cleanup.INTERVAL_KEY: str(int(_get_given(options, "interval", CLEANUP_INTERVAL))),
+        auto_cleanup.OLDER_THAN_KEY: CLEANUP_AGE if seconds is None else f"{int(seconds)}s",
     }
 
 

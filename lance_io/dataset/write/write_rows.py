@@ -14,13 +14,13 @@ deciding write was lost: then a version may refer to them.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from lance_io.commit.commit_queue import TURNS
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
-from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.lazy_module import later_plans
 from lance_io.dataset.version.object_keys import table_root
 from lance_io.dataset.version.row_counts import with_row_counts
 from lance_io.dataset.version.state import DatasetState
@@ -38,6 +38,7 @@ from lance_io.dataset.write.target_bases import TargetBases
 from lance_io.errors import AlreadyExists, NotFound, OperationError, UsageError
 from lance_io.io import trace_events
 from lance_io.plans.plan import RollBackOnError, beside
+from lance_io.records import dataclass
 from lance_io.store.api import offers_sync_writes
 from lance_io.table.transaction.apply import Creation
 from lance_io.table.transaction.operations import Append, Overwrite
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from lance_io.commit.handler import CommitHandler
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.target import CommittedVersion
+    from lance_io.dataset.changes import remove_versions as cleanups
     from lance_io.dataset.version.session import Session
     from lance_io.dataset.write.input_data import AsyncRows, Rows
     from lance_io.dataset.write.write_progress import FragmentWriteProgress
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.manifest import Manifest
     from lance_io.table.manifest.paths import NamingScheme
     from lance_io.table.transaction.operations import Operation
+else:
+    cleanups = later_plans("lance_io.dataset.changes.remove_versions")
 
 MODES = ("create", "append", "overwrite")
 _logger = logging.getLogger(__name__)
@@ -287,6 +291,6 @@ def _add(
 
     committed: CommittedVersion = yield RollBackOnError(write(), files.roll_back)
     state = target.state(committed)
-    if not options.skip_auto_cleanup:
-        yield from after_commit(state)
+    if state.manifest.config and not options.skip_auto_cleanup:
+        yield from cleanups.after_commit(state)
     return state

@@ -8,7 +8,6 @@ Specification: structural encodings 2.1, sections 5 and 9; packed structs of var
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -26,6 +25,7 @@ from lance_io.encodings.written import EncodedPage, PageBuffer, Role
 from lance_io.errors import UnsupportedError
 from lance_io.levels.path import LIST_LAYERS
 from lance_io.proto import encodings21_pb2 as pb
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

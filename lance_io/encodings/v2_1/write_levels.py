@@ -8,13 +8,13 @@ their levels are in the control words. Specification: structural encodings 2.1, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lance_io import _kernels
 from lance_io.proto import encodings21_pb2 as pb
+from lance_io.records import dataclass
 from lance_io.spans import int64s
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ and the chunks are put together. Specification: structural encodings 2.1, sectio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lance_io import _kernels
@@ -17,6 +16,7 @@ from lance_io.encodings.v2_1.write_levels import encode_level_blocks
 from lance_io.encodings.written import EncodedPage, PageBuffer, Role
 from lance_io.levels.path import DEFINITION_LEVELS, LIST_LAYERS
 from lance_io.proto import encodings21_pb2 as pb
+from lance_io.records import dataclass
 from lance_io.spans import int64s
 
 if TYPE_CHECKING:

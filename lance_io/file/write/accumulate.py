@@ -7,10 +7,11 @@ to stay as it is: a batch may be a slice of something huge, or memory that its o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ struct    nothing but one page at the end that says how many there were: structs
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from lance_io.levels.join import join_arrays
 from lance_io.levels.leaf_sums import LeafSums, sum_flat
 from lance_io.levels.lists import visible_items
 from lance_io.levels.path import NodeKind
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,7 +18,6 @@ file from 1 on. Where the table manages its blobs, what would go to them goes to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import uuid4
 
@@ -32,6 +31,7 @@ from lance_io.levels.arrays import values_of
 from lance_io.levels.blob_source import BLOB_SOURCE
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.limits import KIB, MIB
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -14,13 +14,12 @@ page.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lance_io.file.write.array_queues import ArrayQueues
 from lance_io.file.write.blob_pages import BlobSink
 from lance_io.file.write.file_layout import FilePlaces
 from lance_io.file.write.leaf_queues import LeafQueues
@@ -32,6 +31,7 @@ from lance_io.levels.leaf_sums import LeafSums, check_sums
 from lance_io.levels.portable import copy_array
 from lance_io.limits import KIB, MIB
 from lance_io.plans.cpu_requests import Begin, Compute, Result
+from lance_io.records import dataclass
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from lance_io.encodings.written import EncodedPage
     from lance_io.file.write.accumulate import ClosedPage
+    from lance_io.file.write.array_queues import ArrayQueues
     from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.leaf_queues import EncodedGroup
     from lance_io.file.write.uploads import Sink
@@ -132,6 +133,8 @@ class FileWriter:
     def _make_queues(self) -> LeafQueues | ArrayQueues:
         fields, plan, sizes = self.schema.fields, self._plan, (self._page_bytes, self._cache_bytes)
         if self.version == V2_0:
+            from lance_io.file.write.array_queues import ArrayQueues  # with all that writes 2.0, which few tables need
+
             return ArrayQueues(fields, plan, *sizes)
         return LeafQueues(fields, plan, self.version, *sizes)
 
@@ -275,12 +278,12 @@ class FileWriter:
     @property
     def struct_columns(self) -> frozenset[int]:
         """Which columns are of structs, in a file of version 2.0: each has one page, made at the end of the file."""
-        assert isinstance(self._queues, ArrayQueues), "later versions have no columns of structs"
+        assert not isinstance(self._queues, LeafQueues), "later versions have no columns of structs"
         return self._queues.struct_columns
 
     def add_structs(self, column: int, num_rows: int) -> None:
         """Count structs whose members' pages are written as they are, in a file of version 2.0."""
-        assert isinstance(self._queues, ArrayQueues), "later versions have no columns of structs"
+        assert not isinstance(self._queues, LeafQueues), "later versions have no columns of structs"
         self._queues.add_structs(column, num_rows)
         if self._came is not None:
             self._came[column] += LeafSums(num_rows)

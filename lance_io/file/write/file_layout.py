@@ -15,7 +15,6 @@ every reader more than it saves the one who needs it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.encodings.written import Role, num_bytes_of
@@ -23,6 +22,7 @@ from lance_io.format.columns import PAGE_TYPES
 from lance_io.format.tail import encode_column, encode_file_descriptor, encode_page_entry, encode_tail, padding
 from lance_io.format.version import V2_0
 from lance_io.limits import KIB, MIB
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lance_io.encodings.v2_1.write import encode_pages
@@ -11,6 +10,7 @@ from lance_io.file.write.accumulate import ColumnQueue
 from lance_io.levels.chunks import leaf_chunks
 from lance_io.levels.leaf_sums import sum_page
 from lance_io.levels.shred import shred
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError
+from lance_io.records import dataclass
 from lance_io.store.api import ObjectMeta, Selection
 from lance_io.store.descriptors import with_descriptors
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
+
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +16,7 @@ _THREADS_MAX: Final = 8
 _KEYS_OF_A_THREAD_MIN: Final = 32
 
 
-@dataclass
+@dataclass()
 class Unlinked:
     """What became of some files.
 

@@ -6,7 +6,7 @@ the message they came from: what is not known here is written back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -15,6 +15,7 @@ import numpy as np
 from lance_io.errors import FormatError
 from lance_io.format.wire import parse_message
 from lance_io.proto import table_pb2
+from lance_io.records import dataclass
 from lance_io.table.manifest.roaring import decode_roaring, encode_roaring
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ P   [u32 length][Manifest]
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lance_io.format.footer import MAGIC
 from lance_io.format.v0_1.dictionaries import lay_out_values
 from lance_io.proto import table_pb2
+from lance_io.records import dataclass
 from lance_io.table.manifest.manifest import Manifest, from_message
 from lance_io.table.transaction.transaction import INLINE_BYTES_MAX
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
 from lance_io.errors import FormatError, UsageError
+from lance_io.records import dataclass
 from lance_io.table.manifest.paths import BRANCH_TREES, BRANCHES, TAGS, join
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ One function per operation, which edits a draft (`draft.py`). Nothing is read he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import CommitConflictError, OperationError, UnsupportedError
 from lance_io.format.schema import LINEAGE_NAMES
 from lance_io.format.schema_messages import decode_schema
 from lance_io.proto import table_pb2
+from lance_io.records import dataclass
 from lance_io.table.manifest.fragment import FRAGMENT_ID_MAX
 from lance_io.table.manifest.roaring import decode_roaring
 from lance_io.table.transaction import index_coverage as coverage

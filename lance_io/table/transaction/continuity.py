@@ -8,9 +8,9 @@ transaction touches has to be the same in both. That proves less often that it f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from lance_io.records import dataclass
 from lance_io.table.manifest.paths import DATA
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.conflicts import removed_fragments, touched_fragments

@@ -10,12 +10,12 @@ brings, hence what other writers put there and we do not know survives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import OperationError
 from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name, version_of_pair
 from lance_io.proto import table_pb2
+from lance_io.records import dataclass
 from lance_io.table.manifest.flags import SPILLED_ROW_LINEAGE, check_writer_flags, next_flags
 from lance_io.table.manifest.fragment import FRAGMENT_ID_MAX
 from lance_io.table.manifest.index_section import IndexMetadata, decode_indices, encode_indices

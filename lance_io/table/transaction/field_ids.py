@@ -6,7 +6,6 @@ field, it would bring their values back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import OperationError
@@ -21,6 +20,7 @@ from lance_io.format.keys import (
 from lance_io.format.schema_messages import decode_schema, put_keys, stored_primary_key
 from lance_io.format.version import V2_1, version_of_pair
 from lance_io.proto import file_pb2
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -19,10 +19,11 @@ Paths are relative to the table's folder. Everything else in the folder is none 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal
 
 from lance_io.format.schema import BLOB_FOLDER
+from lance_io.records import dataclass
 from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.paths import (
     DATA,
@@ -71,7 +72,7 @@ class CleanupPolicy:
     young_s: float | None = None
 
 
-@dataclass
+@dataclass()
 class References:
     """What some versions refer to, as paths below the table's folder; of indices the folder's name."""
 

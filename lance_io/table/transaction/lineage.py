@@ -7,7 +7,6 @@ inserted beside them get fresh ones behind.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from lance_io.errors import OperationError, UnsupportedError
 from lance_io.format.wire import parse_message
 from lance_io.proto import rowids_pb2
+from lance_io.records import dataclass
 from lance_io.table.manifest.row_ids import count_row_ids, decode_row_ids, decode_row_versions
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _refuse_spilled(fragment: table_pb2.DataFragment, what: str) -> None:
     )
 
 
-@dataclass
+@dataclass()
 class RowIdCounter:
     """The first stable row id that is not given out yet."""
 

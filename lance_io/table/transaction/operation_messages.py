@@ -9,12 +9,12 @@ is not looked into (`UpdateMemWalState`, `Unknown`) is left as it was read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.format.schema import Schema
 from lance_io.format.schema_messages import decode_schema, encode_schema
 from lance_io.proto import transaction_pb2
+from lance_io.records import dataclass
 from lance_io.table.manifest.fragment import decode_file, decode_fragment, encode_file, encode_fragment
 from lance_io.table.manifest.index_section import decode_index, decode_uuid, encode_index
 from lance_io.table.manifest.manifest import decode_base_path, encode_base_path

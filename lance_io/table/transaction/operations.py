@@ -10,8 +10,10 @@ fragments have the id 0 until the commit that numbers them. Schemas carry the sc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,12 +11,13 @@ needs the current one to be read. That is the only question asked here, so the c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lance_io.errors import CommitConflictError
+from lance_io.records import dataclass
 from lance_io.table.manifest.deletion_file import encode_deletions
 from lance_io.table.manifest.fragment import DeletionFile
 from lance_io.table.manifest.paths import deletion_file_place

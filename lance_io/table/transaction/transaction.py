@@ -8,7 +8,7 @@ survive when it is committed again.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -16,6 +16,7 @@ from uuid import uuid4
 from lance_io.errors import FormatError
 from lance_io.format.wire import parse_message
 from lance_io.proto import transaction_pb2
+from lance_io.records import dataclass
 from lance_io.table.manifest.paths import TRANSACTIONS
 from lance_io.table.transaction.operation_messages import decode_operation, encode_operation
 from lance_io.table.transaction.operations import operation_name

@@ -560,3 +560,41 @@ def test_an_insert_keeps_what_a_dataset_was_opened_with(tmp_path: Path) -> None:
     table.delete("a = 1")
     assert taken == [2, 3]
     assert table.to_table().column_names == ["b"]
+
+
+@pytest.mark.parametrize("metadata", [None, {"lance-encoding:compression": "fsst"}], ids=["plain", "fsst"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_pylance_reads_long_texts(tmp_path: Path, version: Any, metadata: dict[str, str] | None) -> None:
+    """Of sizes around those at which values are cut to be coded, and above that at which zstd comes instead."""
+    dice = np.random.default_rng(5)
+    words = [*(f'"größe": {i}, ' for i in range(50)), "— ", "語 ", '{"sku": "', '"}, ']
+    text = "".join(words[i] for i in dice.integers(0, len(words), 60_000))
+    largest = 40_000 if metadata else 30_000
+    values = [text[at : at + at % largest] for at in range(0, len(text), 7001)] + [None, "", text[:8192]] * 3
+    table = pa.table({"t": values}, schema=pa.schema([pa.field("t", pa.string(), metadata=metadata)]))
+    uri = str(tmp_path / "t")
+    lance_io.write_dataset(table, uri, data_storage_version=version)
+    assert lance.dataset(uri).to_table().column("t").to_pylist() == values
+    places = [len(values) - 1, 3, 40]
+    for library in (lance, lance_io):
+        assert library.dataset(uri).take(places).column("t").to_pylist() == [values[at] for at in places]
+
+
+def test_tables_of_many_columns_are_those_of_pylance(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {}
+    for at in range(300):
+        made = [
+            pa.array([at, None]),
+            pa.array([str(at), "y"]),
+            pa.array([[at], []]),
+            pa.array([at / 2, 1.0]).cast("f4"),
+        ]
+        columns[f"c{at}"] = made[at % 4]
+    schema = pa.schema([pa.field(n, one.type, metadata={"k": n} if n > "c9" else None) for n, one in columns.items()])
+    rows = pa.table(columns, schema=schema)
+    for library in (lance, lance_io):
+        library.write_dataset(rows, str(tmp_path / library.__name__))
+    ours, theirs = (lance.dataset(str(tmp_path / library.__name__)) for library in (lance_io, lance))
+    assert ours.schema.equals(theirs.schema, check_metadata=True)
+    assert ours.to_table() == theirs.to_table() == rows
+    assert [one.id() for one in ours.lance_schema.fields()] == [one.id() for one in theirs.lance_schema.fields()]
