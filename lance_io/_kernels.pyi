@@ -720,6 +720,31 @@ def file_ending(
     `start`: the general parsers find out what there is to say about it.
     """
 
+def survey_flat_schema(schema: bytes, fields_max: int, /) -> tuple[bytes, set[str], list[int], bytes] | None:
+    """What a `Schema` message says of its fields: `(places, types, marked, metadata)`.
+
+    places    of each field u32[4]: start and end of its message in `schema`, of its name there (0, 0 for an empty one)
+    types     the logical types, each once
+    marked    numbers of the fields that have metadata
+    metadata  a `Schema` message of the metadata of the schema alone
+
+    Fields are those of the top level, with different ids of 0 or more, different names, and no NUL character in name,
+    type and keys of metadata. None for a schema that has others, or more than `fields_max`, and for a message in
+    another form than writers give it: a general parser reads that.
+    """
+
+def find_flat_field(schema: bytes, places: bytes, name: bytes, /) -> int | None:
+    """Number of the field of this name, in UTF-8; `places` are those that `survey_flat_schema` gave."""
+
+def flat_field_names(schema: bytes, places: bytes, /) -> list[str]:
+    """Names of all fields; `places` are those that `survey_flat_schema` gave."""
+
+def split_manifest(manifest: Buffer, fields_min: int, /) -> tuple[bytes, bytes] | None:
+    """A `Manifest` message as two: its fields and their metadata, which is a `Schema` message, and all else.
+
+    None for one that does not begin with at least `fields_min` fields, and for one in another form than writers give.
+    """
+
 def survey_fragments(
     manifest: Buffer, /
 ) -> tuple[list[int], list[int], list[tuple[int, int]], set[tuple[int, int]]] | None:

@@ -95,6 +95,10 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(miniblock::encode::repetition_index, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::small_pages::encode_small_pages, m)?)?;
     m.add_function(wrap_pyfunction!(container::columns::column_pages, m)?)?;
+    m.add_function(wrap_pyfunction!(container::flat_schema::find_flat_field, m)?)?;
+    m.add_function(wrap_pyfunction!(container::flat_schema::flat_field_names, m)?)?;
+    m.add_function(wrap_pyfunction!(container::flat_schema::split_manifest, m)?)?;
+    m.add_function(wrap_pyfunction!(container::flat_schema::survey_flat_schema, m)?)?;
     m.add_function(wrap_pyfunction!(container::fragments::survey_fragments, m)?)?;
     m.add_function(wrap_pyfunction!(container::metadata::file_columns, m)?)?;
     m.add_function(wrap_pyfunction!(container::metadata::file_ending, m)?)?;

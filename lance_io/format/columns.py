@@ -110,8 +110,11 @@ def decode_column_table(data: Buffer, footer: Footer) -> OffsetTable:
     table = decode_offset_table(
         data, footer.num_columns, start=footer.columns_at, end=footer.column_table_at, what="column metadata"
     )
-    order = np.argsort(table.positions, kind="stable")
-    starts, ends = table.positions[order], (table.positions + table.sizes)[order]
+    starts, ends = table.positions, table.positions + table.sizes
+    order = np.arange(len(starts))
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
     if len(order) and int(starts[0]) != footer.columns_at:
         raise FormatError(f"column metadata begins at {int(starts[0])}, the footer says {footer.columns_at}")
     overlaps = ends[:-1] > starts[1:]

@@ -123,14 +123,16 @@ def decode_offset_table(data: Buffer, count: int, *, start: int, end: int, what:
     view = memoryview(data).cast("B")[:length_bytes]
     if len(view) < length_bytes:
         raise FormatError(f"offset table of {what}: expected {length_bytes} bytes, found {len(view)}")
-    entries = list(_ENTRY.iter_unpack(view))
-    for index, (position, size) in enumerate(entries):
-        if not start <= position <= position + size <= end:
-            raise FormatError(
-                f"{what} {index}: {size} bytes at {position} lie outside of the bytes {start} to {end} of the file"
-            )
-    table = np.array(entries, dtype=np.int64).reshape(count, 2)
-    return OffsetTable(table[:, 0], table[:, 1])
+    table = np.frombuffer(bytes(view), dtype="<u8").reshape(count, 2)
+    positions, sizes = table[:, 0], table[:, 1]
+    is_outside = (positions < start) | (positions > end) | (sizes > end - np.minimum(positions, end))
+    if is_outside.any():
+        index = int(is_outside.argmax())
+        raise FormatError(
+            f"{what} {index}: {sizes[index]} bytes at {positions[index]} lie outside of the bytes {start} to {end} "
+            "of the file"
+        )
+    return OffsetTable(positions.astype(np.int64), sizes.astype(np.int64))
 
 
 def check_alignment(offset_bytes: int, version: FileVersion, what: str) -> None:

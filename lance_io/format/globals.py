@@ -48,6 +48,14 @@ def split_descriptor(data: Buffer) -> tuple[bytes, int] | None:
     return _kernels.split_descriptor(data)
 
 
+def schema_of_descriptor(descriptor: bytes) -> bytes:
+    """The `Schema` message in a descriptor without number of rows, as `split_descriptor` gives it."""
+    start = 2  # behind the tag, and behind the last byte of the length
+    while descriptor[start - 1] >= 0x80:
+        start += 1
+    return descriptor[start:]
+
+
 def decode_file_descriptor(data: Buffer) -> FileDescriptor:
     """Parse global buffer 0, all of it. Raises `FormatError`, and `UnsupportedError` for unknown types."""
     message = parse_message(file_pb2.FileDescriptor, data, "file descriptor")

@@ -260,19 +260,18 @@ class Schema:
 
     def top(self, name: str) -> Field | None:
         """The top-level field called `name`, exactly; None when there is none."""
-        place = self._place_by_name.get(name)
+        place = self._place(name)
         return None if place is None else self.fields[place]
 
     def tops(self, names: Iterable[str]) -> list[Field]:
         """The top-level fields of these names, in the order of the schema."""
-        places = self._place_by_name
-        return [self.fields[place] for place in sorted({places[name] for name in names if name in places})]
+        places = (self._place(name) for name in names)
+        return [self.fields[place] for place in sorted({place for place in places if place is not None})]
 
     @property
-    def top_ids(self) -> list[int]:
-        """Ids of the top-level fields, in order."""
-        flat = self._flat
-        return [each.id for each in self.fields] if flat is None else flat.ids
+    def is_of_file(self) -> bool:
+        """Whether a top-level field has an id below 0, as only columns of files have."""
+        return self._flat is None and any(each.id < 0 for each in self.fields)
 
     def walk(self) -> Iterator[Field]:
         """All fields, in pre-order."""
@@ -326,6 +325,10 @@ class Schema:
         if found is None:
             raise BindError(f"No field named {name}. Fields are {', '.join(self.names[:20])}")
         return found
+
+    def _place(self, name: str) -> int | None:
+        flat = self._flat
+        return self._place_by_name.get(name) if flat is None else flat.place(name)
 
     @cached_property
     def _place_by_name(self) -> Mapping[str, int]:

@@ -14,6 +14,7 @@ from lance_io.errors import FormatError
 from lance_io.format.flat_fields import FlatFields
 from lance_io.format.logical_types import fixed_size_list_dimension, is_nested, primitive_type
 from lance_io.format.per_schema import PerSchema
+from lance_io.format.recent_values import RecentValues
 from lance_io.format.schema import BLOB_KEY, LINEAGE_NAMES, Field, Schema
 from lance_io.limits import KIB, MIB
 from lance_io.proto import file_pb2
@@ -68,12 +69,29 @@ def decode_schema(fields: Sequence[file_pb2.Field], metadata: Mapping[str, bytes
 def decode_schema_bytes(message: bytes) -> Schema:
     """The same for a serialized message; one with these bytes is decoded once.
 
-    Versions of a table, its files, and tables that are opened again have the same. The fields of a wide schema are made
-    from messages of its own: those of a manifest would hold all of that in memory.
+    Versions of a table, its files, and tables that are opened again have the same.
     """
+    flat = find_flat_schema(message)
+    if flat is not None:
+        return flat
     if len(message) > LARGE_BYTES_MAX:
         return _parse_schema(message)
     return (_small_schema if len(message) <= SHARED_BYTES_MAX else _large_schema)(message)
+
+
+def find_flat_schema(message: bytes) -> Schema | None:
+    """The same for a wide schema without nesting, of which no field is decoded before it is asked for.
+
+    The message may be as others have serialized it. None for any other schema, and for one with a fault.
+    """
+    if len(message) > LARGE_BYTES_MAX:
+        return _flat_schema(message)
+    return (_small_flat_schema if len(message) <= SHARED_BYTES_MAX else _large_flat_schema)(message)
+
+
+def _flat_schema(message: bytes) -> Schema | None:
+    flat = FlatFields.of(message, _flat_field, SCHEMA_FIELDS_MAX)
+    return None if flat is None else Schema(flat, dict(file_pb2.Schema.FromString(flat.metadata).metadata))
 
 
 def schema_of_manifest(content: Buffer) -> bytes:
@@ -91,13 +109,12 @@ def _parse_schema(message: bytes) -> Schema:
 
 
 _small_schema = lru_cache(maxsize=SHARED_SCHEMAS_MAX)(_parse_schema)
-_large_schema = lru_cache(maxsize=LARGE_SCHEMAS_MAX)(_parse_schema)
+_large_schema = RecentValues(_parse_schema, LARGE_SCHEMAS_MAX)
+_small_flat_schema = lru_cache(maxsize=SHARED_SCHEMAS_MAX)(_flat_schema)
+_large_flat_schema = RecentValues(_flat_schema, LARGE_SCHEMAS_MAX)
 
 
 def _decode_schema(fields: Sequence[file_pb2.Field], metadata: Mapping[str, bytes]) -> Schema:
-    flat = FlatFields.of(fields, _flat_field)
-    if flat is not None:
-        return Schema(flat, dict(metadata))
     top: list[_Node] = []
     names: set[str] = set()
     nodes = _link(fields, top, names)

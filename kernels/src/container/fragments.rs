@@ -14,14 +14,14 @@ use crate::container::columns::Wire;
 use pyo3::prelude::*;
 use std::collections::HashSet;
 
-enum Value<'a> {
+pub enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
     Other,
 }
 
 /// The next field of a message: its number and its value.
-fn field<'a>(wire: &mut Wire<'a>) -> Option<(u64, Value<'a>)> {
+pub fn field<'a>(wire: &mut Wire<'a>) -> Option<(u64, Value<'a>)> {
     let tag = wire.varint()?;
     let value = match tag & 7 {
         0 => Value::Number(wire.varint()?),

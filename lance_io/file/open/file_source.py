@@ -12,6 +12,8 @@ from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lance_io.io.budget import Pool
     from lance_io.io.cache import SearchCache
     from lance_io.io.scheduler import Merge, OpenSchedulers, ReadScheduler
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 DEAD: Final = -2  # field id of a dead column
 _SHARED_COLUMNS_MAX: Final = 64
+_SOUGHT_SHARE: Final = 64  # of the fields: to look for more of them takes longer than to note where all are
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class FileRef:
 
     key             object key in the store
     size_bytes      of the whole file; 0 when the manifest does not know
-    field_ids       ids of the leaf fields stored in it (`DEAD`: a dead column; lower ones are spilled lineage)
+    field_ids       ids of the leaf fields stored in it (`DEAD`: a dead column; lower ones are spilled lineage); one
+                    that is there twice has one column
     column_indices  the column of each, parallel to `field_ids`; -1 for a field that is not read here
     """
 
@@ -37,15 +41,32 @@ class FileRef:
     size_bytes: int
     field_ids: tuple[int, ...]
     column_indices: tuple[int, ...]
-    columns: dict[int, int] = field(init=False, repr=False, compare=False)
+    _columns: dict[int, int] | None = field(default=None, init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", _columns_of(self.field_ids, self.column_indices))
+    @property
+    def columns(self) -> dict[int, int]:
+        """The column of each field that can be read; files with the same columns share it, and nobody changes it."""
+        if self._columns is None:
+            object.__setattr__(self, "_columns", _columns_of(self.field_ids, self.column_indices))
+        assert self._columns is not None
+        return self._columns
+
+    def columns_of(self, field_ids: Collection[int]) -> dict[int, int]:
+        """The column of each of these fields that can be read. Of a wide file few are looked for one by one."""
+        if self._columns is None and len(field_ids) * _SOUGHT_SHARE <= len(self.field_ids):
+            return {each: column for each in field_ids if (column := self._sought(each)) >= 0}
+        columns = self.columns
+        return {each: columns[each] for each in field_ids if each in columns}
+
+    def _sought(self, field_id: int) -> int:
+        try:
+            return -1 if field_id in (-1, DEAD) else self.column_indices[self.field_ids.index(field_id)]
+        except (ValueError, IndexError):
+            return -1
 
 
 @lru_cache(maxsize=_SHARED_COLUMNS_MAX)
 def _columns_of(field_ids: tuple[int, ...], column_indices: tuple[int, ...]) -> dict[int, int]:
-    """The column of each field that can be read; files with the same columns share it, and nobody changes it."""
     pairs = zip(field_ids, column_indices, strict=False)
     return {fid: column for fid, column in pairs if fid not in (-1, DEAD) and column >= 0}
 

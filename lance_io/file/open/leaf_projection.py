@@ -110,11 +110,12 @@ class Projection:
         known = self._leaf_columns_of.get((ref.field_ids, ref.column_indices))
         if known is not None:
             return known
-        here = [leaf for leaf in self.leaves if leaf in ref.columns]
+        columns_of = ref.columns_of(self.leaves)
+        here = list(columns_of)
         if len(here) < len(self.leaves):
             self._check_packing(ref)
         paths, types = [self.leaves[leaf] for leaf in here], [self._types[leaf] for leaf in here]
-        columns, places = [ref.columns[leaf] for leaf in here], {leaf: at for at, leaf in enumerate(here)}
+        columns, places = list(columns_of.values()), {leaf: at for at, leaf in enumerate(here)}
         found = LeafColumns(here, columns, paths, types, len(here) == len(self.leaves), places)
         if len(self._leaf_columns_of) >= LEAF_COLUMNS_MAX:
             self._leaf_columns_of.clear()

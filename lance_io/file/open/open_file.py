@@ -23,7 +23,14 @@ from lance_io.file.open.file_source import DEAD
 from lance_io.format.columns import decode_column_table
 from lance_io.format.ending import decode_ending
 from lance_io.format.footer import FOOTER_BYTES, Footer, OffsetTable, decode_footer
-from lance_io.format.globals import decode_file_descriptor, decode_globals_table, split_descriptor
+from lance_io.format.globals import (
+    decode_file_descriptor,
+    decode_globals_table,
+    schema_of_descriptor,
+    split_descriptor,
+)
+from lance_io.format.recent_values import RecentValues
+from lance_io.format.schema_messages import find_flat_schema
 from lance_io.format.v0_1.batch_table import version_at_end
 from lance_io.format.version import V0_1, check_readable
 from lance_io.io.cache import Found, LoadOwner
@@ -236,11 +243,12 @@ def _shared_schema(descriptor: bytes, version: FileVersion) -> FileSchema:
 
 
 def _decoded_schema(descriptor: bytes, version: FileVersion) -> FileSchema:
-    return FileSchema.of(decode_file_descriptor(descriptor).schema, version)
+    schema = find_flat_schema(schema_of_descriptor(descriptor))
+    return FileSchema.of(decode_file_descriptor(descriptor).schema if schema is None else schema, version)
 
 
 _small_schema = lru_cache(maxsize=SHARED_SCHEMAS_MAX)(_decoded_schema)
-_large_schema = lru_cache(maxsize=LARGE_SCHEMAS_MAX)(_decoded_schema)
+_large_schema = RecentValues(_decoded_schema, LARGE_SCHEMAS_MAX)
 
 
 def load_columns(file: OpenedFile, columns: list[int]) -> FileSteps[None]:

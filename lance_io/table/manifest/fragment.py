@@ -298,7 +298,7 @@ def _foreign_parts(message: table_pb2.DataFragment) -> UnsupportedError:
 def decode_file(message: table_pb2.DataFile) -> DataFile:
     """One data file. Raises `FormatError` for lists that cannot be, `UnsupportedError` for its version."""
     version = version_of_pair(message.file_major_version, message.file_minor_version)
-    fields, columns = tuple(message.fields), tuple(message.column_indices)
+    fields, columns = tuple(message.fields[:]), tuple(message.column_indices[:])  # slices are many times as fast
     if message.file_size_bytes > I64_MAX:
         raise FormatError(f"data file {message.path!r}: {message.file_size_bytes} bytes")
     if version is not V0_1:

@@ -16,12 +16,14 @@ from __future__ import annotations
 import struct
 from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
+from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lance_io import _kernels
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.flat_fields import FIELDS_MIN
 from lance_io.format.footer import MAGIC
-from lance_io.format.schema_messages import decode_schema, decode_schema_bytes, schema_of_manifest
+from lance_io.format.schema_messages import decode_schema, decode_schema_bytes, find_flat_schema, schema_of_manifest
 from lance_io.format.v0_1.dictionaries import attach_values
 from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name
 from lance_io.format.wire import parse_message
@@ -47,6 +49,7 @@ FOOTER_BYTES: Final = _FOOTER.size
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS_MAX: Final = 253_402_300_799  # the last second of the year 9999, where Python's calendar ends
 _SECONDS_MIN: Final = -62_135_596_800
+_completing: Final = Lock()
 VERSION_MAX: Final = (1 << 64) - 1
 LIBRARY: Final = "lance_io"  # what this library calls itself as the writer of a manifest
 
@@ -63,6 +66,29 @@ class BasePath:
     path: str
     is_dataset_root: bool
     name: str | None = None
+
+
+class StoredMessage:
+    """The message of a manifest. Reading a table does not need the messages of its fields, which may be very many.
+
+    rest    the message, maybe still without them
+    schema  them and the metadata of the schema, serialized, if the message lacks them
+    """
+
+    __slots__ = ("_schema", "rest")
+
+    def __init__(self, rest: table_pb2.Manifest, schema: bytes | None = None) -> None:
+        self.rest = rest
+        self._schema = schema
+
+    def whole(self) -> table_pb2.Manifest:
+        """The message with all that is in it, not to be changed."""
+        if self._schema is not None:
+            with _completing:
+                if self._schema is not None:
+                    self.rest.MergeFromString(self._schema)
+                    self._schema = None
+        return self.rest
 
 
 @dataclass(frozen=True)
@@ -83,7 +109,7 @@ class Manifest:
     transaction_file                 its name below `_transactions/`, may be empty
     index_offset, transaction_offset offsets of the sections in front of the message, None when absent
     writer                           library and version that wrote it, such as "lance 14.0.2"; empty when unknown
-    message                          the parsed message, not to be changed
+    stored                           the message, which may lack the fields of a wide schema until it is asked for them
     index_section                    content of the index section; None without one, and when it was not among the
                                      bytes that were decoded
     """
@@ -105,8 +131,13 @@ class Manifest:
     index_offset: int | None
     transaction_offset: int | None
     writer: str
-    message: table_pb2.Manifest = field(repr=False, compare=False)
+    stored: StoredMessage = field(repr=False, compare=False)
     index_section: bytes | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def message(self) -> table_pb2.Manifest:
+        """The parsed message, not to be changed."""
+        return self.stored.whole()
 
     @property
     def timestamp(self) -> datetime:
@@ -157,7 +188,34 @@ def decode_manifest(data: Buffer, *, data_start: int = 0) -> Manifest:
 
     Raises `FormatError` for damage, `UnsupportedError` for flags, types and versions that are not known.
     """
-    message, position, content = _decode_message(data, data_start)
+    position, content = _message_bytes(data, data_start)
+    manifest = _decode_wide(position, content, data_start)
+    if manifest is None:
+        manifest = _decode_any(data, position, content, data_start)
+    offset = manifest.index_offset
+    if offset is None or offset < data_start:
+        return manifest
+    return replace(manifest, index_section=bytes(read_section(data, offset, data_start=data_start, what="index")))
+
+
+def _decode_wide(position: int, content: memoryview, data_start: int) -> Manifest | None:
+    """A version of a table with a wide schema without nesting, whose fields are not decoded; None for any other."""
+    parts = _kernels.split_manifest(content, FIELDS_MIN)
+    schema = None if parts is None else find_flat_schema(parts[0])
+    if parts is None or schema is None:
+        return None
+    message = parse_message(table_pb2.Manifest, parts[1], "manifest")
+    if data_start == 0 and b"dict:" in parts[0] and _data_version(message, decode_fragments(message.fragments)) == V0_1:
+        return None
+    is_counted = message.HasField("writer_version")
+    if not is_counted:
+        _forget_counts(message)
+    stored = StoredMessage(message, parts[0])
+    return _from_stored(stored, position, schema=schema, content=parts[1] if is_counted else None)
+
+
+def _decode_any(data: Buffer, position: int, content: memoryview, data_start: int) -> Manifest:
+    message = parse_message(table_pb2.Manifest, content, "manifest")
     is_counted = message.HasField("writer_version")
     if not is_counted:
         _forget_counts(message)
@@ -166,20 +224,21 @@ def decode_manifest(data: Buffer, *, data_start: int = 0) -> Manifest:
         attach_values(message.fields, data)
     elif is_wide:
         schema = decode_schema_bytes(schema_of_manifest(content))
-    manifest = from_message(message, position, schema=schema, content=content if is_counted else None)
-    offset = manifest.index_offset
-    if offset is None or offset < data_start:
-        return manifest
-    return replace(manifest, index_section=bytes(read_section(data, offset, data_start=data_start, what="index")))
+    return _from_stored(StoredMessage(message), position, schema=schema, content=content if is_counted else None)
 
 
-def _decode_message(data: Buffer, data_start: int) -> tuple[table_pb2.Manifest, int, memoryview]:
-    """The message, its position in the file, and its bytes."""
+def _message_bytes(data: Buffer, data_start: int) -> tuple[int, memoryview]:
+    """The position of the message in the file, and its bytes."""
     view = memoryview(data).cast("B")
     file_bytes = data_start + len(view)
     position = manifest_position(view, file_bytes=file_bytes)
-    content = read_section(view, position, data_start=data_start, end=file_bytes - FOOTER_BYTES, what="manifest")
-    return parse_message(table_pb2.Manifest, content, "manifest"), position, content
+    return position, read_section(view, position, data_start=data_start, end=file_bytes - FOOTER_BYTES, what="manifest")
+
+
+def _decode_message(data: Buffer, data_start: int) -> tuple[table_pb2.Manifest, int]:
+    """The message, and its position in the file."""
+    position, content = _message_bytes(data, data_start)
+    return parse_message(table_pb2.Manifest, content, "manifest"), position
 
 
 def read_section(data: Buffer, offset: int, *, data_start: int = 0, end: int | None = None, what: str) -> memoryview:
@@ -204,15 +263,28 @@ def from_message(
     position: int,
     index_section: bytes | None = None,
     extended: Manifest | None = None,
-    schema: Schema | None = None,
-    content: Buffer | None = None,
 ) -> Manifest:
     """The values of a manifest message that lies at `position` of its file. Raises as `decode_manifest` does.
 
     extended  a version with the same schema, whose fragments this one begins with; saves decoding them again
-    schema    that of the message, if it is known
-    content   the serialized message, where its fragments are as they are there
     """
+    return _from_stored(StoredMessage(message), position, index_section, extended)
+
+
+def _from_stored(
+    stored: StoredMessage,
+    position: int,
+    index_section: bytes | None = None,
+    extended: Manifest | None = None,
+    schema: Schema | None = None,
+    content: Buffer | None = None,
+) -> Manifest:
+    """As `from_message`.
+
+    schema   that of the message, if it is known
+    content  the serialized message, where its fragments are as they are there
+    """
+    message = stored.rest
     has_id_mark = message.HasField("max_allocated_field_id")
     check_reader_flags(message.reader_feature_flags, message.writer_feature_flags, has_id_mark=has_id_mark)
     _check_has_no_tree(message)
@@ -224,7 +296,7 @@ def from_message(
         schema = extended.schema
     elif schema is None:
         schema = decode_schema(message.fields, message.schema_metadata)
-    if min(schema.top_ids, default=0) < 0:
+    if schema.is_of_file:
         raise FormatError("schema: a field of the table has an id below 0, which only columns of files have")
     data_version = _data_version(message, fragments)
     if data_version == V0_1:
@@ -247,7 +319,7 @@ def from_message(
         index_offset=_section_offset(message, "index_section", position),
         transaction_offset=_transaction_offset(message, position),
         writer=_writer(message),
-        message=message,
+        stored=stored,
         index_section=index_section,
     )
     _check_consistency(manifest)
@@ -296,7 +368,7 @@ def decode_file_names(data: Buffer) -> FileNames:
     data  the whole file. Raises `FormatError` for damage, `UnsupportedError` for flags that are not known: versions
     with them may have files that nobody here knows of.
     """
-    message, position, _ = _decode_message(data, 0)
+    message, position = _decode_message(data, 0)
     has_id_mark = message.HasField("max_allocated_field_id")
     check_reader_flags(message.reader_feature_flags, message.writer_feature_flags, has_id_mark=has_id_mark)
     _check_has_no_tree(message)
@@ -324,7 +396,7 @@ def decode_origin(data: Buffer) -> Origin:
 
     data  the whole file. Raises `FormatError` for damage.
     """
-    message, position, _ = _decode_message(data, 0)
+    message, position = _decode_message(data, 0)
     offset = _transaction_offset(message, position)
     return Origin(message.version, message.transaction_file, offset, _writer(message))
 
@@ -338,7 +410,7 @@ def decode_summary(data: Buffer, *, data_start: int = 0) -> tuple[int, int, dict
 
     So a version that cannot be opened can still be listed. Raises `FormatError` for damage.
     """
-    message, _, _ = _decode_message(data, data_start)
+    message, _ = _decode_message(data, data_start)
     fragments = decode_fragments(message.fragments, _base_paths(message))
     return message.version, _timestamp_ns(message), summarize(fragments)
 
@@ -421,7 +493,7 @@ def _section_offset(message: table_pb2.Manifest, name: str, position: int) -> in
 
 def _was_mixed_by_0_16(manifest: Manifest) -> bool:
     """Whether a manifest says that a table is of 0.1, and nothing of others, as that release did over any files."""
-    says_so = manifest.data_version == V0_1 and manifest.message.HasField("data_format")
+    says_so = manifest.data_version == V0_1 and manifest.stored.rest.HasField("data_format")
     return says_so and not manifest.reader_flags & MIXED_FILE_VERSIONS
 
 
