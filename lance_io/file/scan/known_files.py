@@ -49,7 +49,7 @@ class KnownFiles:
         self._kernel: _kernels.KnownFiles | None = None
         self._builders: list[Callable[[Leaf], pa.Array]] = []
         self._learned_bytes = 0
-        self._num_read = self._num_missed = 0
+        self._num_read = self._num_missed = self._num_learned = 0
         self._may_join = not any(pa.types.is_dictionary(path.leaf_type) for path in leaves.paths)
 
     @classmethod
@@ -63,6 +63,11 @@ class KnownFiles:
         """Whether most files turn out to be known; leaves with a dictionary have one in each file."""
         missed = self._num_missed
         return self._may_join and (missed < MISSES_MIN or missed * MISSES_SHARE < self._num_read)
+
+    @property
+    def num_learned(self) -> int:
+        """How often something new was learned."""
+        return self._num_learned
 
     def read(self, files: Sequence[tuple[Any, int]]) -> tuple[int, list[pa.Array]]:
         """How many of the files, from the first on, are known, and all of their rows: an array for each leaf.
@@ -80,8 +85,15 @@ class KnownFiles:
         """A file was read in general."""
         self._num_missed += 1
 
-    def learn(self, ref: FileRef, store_identity: str, data: Any) -> bool:
-        """Whether a file, of which all bytes are there, was understood: it and its like are known from now on."""
+    def learn(self, ref: FileRef, store_identity: str, data: Any, num_learned: int) -> bool:
+        """Whether there is something new to know of a file, of which all bytes are there: `read` is worth another try.
+
+        num_learned  what it was when `read` did not know the file; where others have learned since, that comes first
+        """
+        with self._lock:
+            return num_learned != self._num_learned or self._learn(ref, store_identity, data)
+
+    def _learn(self, ref: FileRef, store_identity: str, data: Any) -> bool:
         try:
             opened = open_whole((store_identity, ref.key, ref.size_bytes), data)
             if opened is None or opened[0].version not in (V2_1, V2_2):
@@ -93,8 +105,7 @@ class KnownFiles:
         if found is None:
             return False
         numbers = file.version.major, file.version.minor
-        with self._lock:
-            return self._add((numbers, schema, file.footer.num_columns), found)
+        return self._add((numbers, schema, file.footer.num_columns), found)
 
     def _pages_of(self, columns: Sequence[Column]) -> list[KnownPage] | None:
         """The only page of each column; None where one has others, or cannot be known."""
@@ -139,6 +150,7 @@ class KnownFiles:
         if not self._builders:
             self._builders = [page.build for page in pages]
         self._kernel = self._made()
+        self._num_learned += 1
         return True
 
     def _made(self) -> _kernels.KnownFiles:

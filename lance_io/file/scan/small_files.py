@@ -205,11 +205,12 @@ class _SmallFiles:
         files = [(buffer, source.num_rows) for buffer, source in zip(read, sources, strict=True)]
         at, known, identity = 0, self._known, self._context.store.identity
         while at < len(files):
+            num_learned = known.num_learned
             count, arrays = known.read(files[at:])
             if count:
                 yield self._joined(job.first + at, [num_rows for _, num_rows in files[at : at + count]], arrays)
                 at += count
-            elif not known.learn(refs[at], identity, files[at][0]):
+            elif not known.learn(refs[at], identity, files[at][0], num_learned):
                 known.missed()
                 yield from self._read_alone(job.first + at)
                 at += 1
