@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, ca
 
 from lance_io.records import dataclass
 from lance_io.runtime import begin_driving, cpu_pool, driven_in_thread, load_modules, to_the_end, wait_until_done
+from lance_io.runtime.turns import begin_turns, give_way
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -51,6 +52,7 @@ def drive_sync(plan: Generator[Any, Any, T], answer: Callable[[Any], Any] | None
         while True:
             if _here.stop is not None:
                 _here.stop.check()
+                give_way()
             try:
                 found = request.answer_sync() if answer is None else answer(request)
             except Exception as error:
@@ -105,9 +107,10 @@ _here = _Here()
 
 
 def check_stopped() -> None:
-    """Raise `Stopped` where what this thread does is to stop."""
+    """Raise `Stopped` where what this thread does is to stop; where it is not, let the loop beside it have its turn."""
     if _here.stop is not None:
         _here.stop.check()
+        give_way()
 
 
 async def drive_in_thread(work: Callable[[], T]) -> T:
@@ -118,6 +121,7 @@ async def drive_in_thread(work: Callable[[], T]) -> T:
     stop = _Stop()
 
     def stoppable() -> T:
+        begin_turns()
         _here.stop = stop
         try:
             return work()
@@ -143,6 +147,7 @@ def begin_in_thread(work: Callable[[], object], ended: Callable[[BaseException |
     stop = _Stop()
 
     def run() -> None:
+        begin_turns()
         _here.stop = stop
         failure: BaseException | None = None
         try:

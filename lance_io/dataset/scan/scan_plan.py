@@ -21,6 +21,7 @@ from lance_io.dataset.version.validation import check_unread
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.plans.plan import Import
+from lance_io.runtime.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,12 +189,12 @@ def _spans(
     end = total if last is None else min(last, total)
     touched = [
         (place, max(first, before) - before, min(end, after) - before)
-        for place, before, after in zip(places, starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        for place, before, after in in_turns(zip(places, starts[:-1].tolist(), starts[1:].tolist(), strict=True))
         if max(first, before) < min(end, after)
     ]
     live = yield from load_live(state, list(dict.fromkeys(place for place, _, _ in touched)))
     spans = []
-    for place, begin, stop in touched:
+    for place, begin, stop in in_turns(touched):
         start, finish = (begin, stop) if keep_deleted else live[place].span(begin, stop)
         spans.append(Span(place, start, finish))
     return tuple(spans), live

@@ -24,6 +24,7 @@ from lance_io.format.globals import FileDescriptor, decode_globals_table
 from lance_io.format.version import V2_0
 from lance_io.levels.path import LeafPath, leaf_paths
 from lance_io.records import dataclass
+from lance_io.runtime.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -313,7 +314,7 @@ class OpenedFile:
             return
         messages = self._messages
         taken_apart = [None] * len(indices) if messages is None else decode_columns(messages, indices, self.footer)
-        for index, parts in zip(indices, taken_apart, strict=True):
+        for index, parts in in_turns(zip(indices, taken_apart, strict=True)):
             if not 0 <= index < len(self.paths):
                 raise FormatError(f"the manifest names column {index}; the file has {len(self.paths)}")
             slots = self.paths[index].slots_per_row

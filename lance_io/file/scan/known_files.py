@@ -23,6 +23,7 @@ from lance_io.format.error_context import REFUSALS
 from lance_io.format.footer import ALIGNMENT_BYTES
 from lance_io.format.version import V2_1, V2_2
 from lance_io.limits import METADATA_BYTES_MAX, MIB, PAGE_ROWS_MAX
+from lance_io.runtime.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,7 +112,7 @@ class KnownFiles:
         """The only page of each column; None where one has others, or cannot be known."""
         found: list[KnownPage] = []
         alike: dict[tuple[bytes, int, pa.DataType], KnownPage] = {}  # of wide files most columns are
-        for column in columns:
+        for column in in_turns(columns):
             pages, path = column.pages, column.path
             if not isinstance(pages, Pages) or len(pages) != 1 or (info := pages.info(0)) is None:
                 return None

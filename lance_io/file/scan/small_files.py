@@ -21,6 +21,7 @@ from lance_io.io.spares import spares
 from lance_io.levels.arrays import memory_bytes
 from lance_io.limits import KIB
 from lance_io.runtime import cpu_count
+from lance_io.runtime.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -53,7 +54,7 @@ def small_runs(
     small = _Small(projection, context.store.profile.whole_file_bytes)
     first, leaves = 0, None
     runs: list[tuple[int, int, LeafColumns | None]] = []
-    for at in range(len(spans) + 1):
+    for at in in_turns(range(len(spans) + 1)):
         here = small.leaves_of(spans[at]) if at < len(spans) else None
         if at and (here is not leaves or at == len(spans)):
             is_worth = leaves is not None and (at - first) * len(leaves.columns) >= RUN_PAGES_MIN
