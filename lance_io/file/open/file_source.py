@@ -31,12 +31,14 @@ class FileRef:
     size_bytes      of the whole file; 0 when the manifest does not know
     field_ids       ids of the leaf fields stored in it (`DEAD`: a dead column; lower ones are spilled lineage)
     column_indices  the column of each, parallel to `field_ids`; -1 for a field that is not read here
+    about_bytes     its size where the manifest knows that of its pages only; 0 when it does not
     """
 
     key: str
     size_bytes: int
     field_ids: tuple[int, ...]
     column_indices: tuple[int, ...]
+    about_bytes: int = field(default=0, compare=False)
     columns: dict[int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
