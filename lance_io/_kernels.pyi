@@ -310,8 +310,8 @@ class KnownFiles:
 
     shapes           per schema: the version, the schema with its tag as the descriptor has it, and how many columns
                      files have; the type of the messages of pages, and the alignment of buffers; columns that have one
-                     page with a certain message; of each leaf that is read its columns (those of its lists first) and known
-                     pages
+                     page with a certain message; of each leaf that is read its columns (those of its lists first) and
+                     known pages
     column_encoding  what stands in front of the pages of a column
     alignment        of what is described beside the columns; `metadata_bytes_max` bounds what lies behind the data,
                      `rows_max` items of a page

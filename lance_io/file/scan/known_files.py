@@ -4,6 +4,8 @@ Most files of a table are alike: one schema, byte by byte, one page in each colu
 same but for numbers. What such a file says is understood once; the kernel compares the bytes of others with it, and
 decodes those where nothing is different. For a file that it does not know it stops: that one is learned, or read in
 general.
+
+Files of version 0.1 say nothing of themselves but where their pages are, so that all of a table are alike.
 """
 
 from __future__ import annotations
@@ -99,11 +101,23 @@ class KnownFiles:
         """A file was read in general."""
         self._num_missed += 1
 
-    def learn(self, ref: FileRef, store_identity: str, data: Any) -> bool:
-        """Whether a file, of which all bytes are there, was understood: it and its like are known from now on."""
+    @property
+    def state(self) -> object:
+        """Something else whenever more is known."""
+        return self._kernel
+
+    def learn(self, ref: FileRef, store_identity: str, data: Any, before: object) -> bool:
+        """Whether a file, of which all bytes are there, was understood: it and its like are known from now on.
+
+        before  the state when it was not known; if that is another by now, it is worth another look
+        """
+        if self._kernel is not before:  # in the first jobs several threads meet the same kind of file
+            return True
+        if not self._may_join:
+            return False
         try:
             if version_at_end(data) == V0_1:
-                return self._kernel is None and self._learn_batches(ref)
+                return before is None and self._learn_batches(ref)
             opened = open_whole((store_identity, ref.key, ref.size_bytes), data)
             if opened is None:
                 return False
@@ -114,7 +128,9 @@ class KnownFiles:
         if found is None:
             return False
         with self._lock:
-            if self._kernel is not None and not self._shapes:  # the table has files of version 0.1 as well
+            if self._kernel is not before:
+                return True
+            if self._kernel is not None and not self._shapes:  # of files of version 0.1, which stand alone
                 return False
             return self._add((file.version, schema, file.footer.num_columns), found)
 

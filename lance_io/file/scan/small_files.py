@@ -219,11 +219,12 @@ class _SmallFiles:
         ]
         at, known, identity = 0, self._known, self._context.store.identity
         while at < len(files):
+            before = known.state
             count, arrays = known.read(files[at:])
             if count:
                 yield self._joined(job.first + at, [num_rows for _, num_rows in files[at : at + count]], arrays)
                 at += count
-            elif not known.learn(refs[at], identity, files[at][0]):
+            elif not known.learn(refs[at], identity, files[at][0], before):
                 known.missed()
                 yield from self._read_alone(job.first + at)
                 at += 1
