@@ -308,11 +308,13 @@ def scan_pages(files: list[tuple[list[tuple[Any, ...]], Buffer, Buffer]], /) -> 
 class KnownFiles:
     """Files that look like others that were understood before: all of their rows out of all of their bytes.
 
-    shapes           per schema: the numbers of the version in the footer, the schema with its tag as the descriptor has
-                     it, how many columns files have, and of each column that is read its number and known pages
-    page_type        of the messages of pages
+    shapes           per schema: the version, the schema with its tag as the descriptor has it, and how many columns
+                     files have; the type of the messages of pages, and the alignment of buffers; columns that have one
+                     page with a certain message; of each leaf that is read its columns (those of its lists first) and
+                     known pages
     column_encoding  what stands in front of the pages of a column
-    alignment        of buffers; `metadata_bytes_max` bounds what lies behind the data, `rows_max` items of a page
+    alignment        of what is described beside the columns; `metadata_bytes_max` bounds what lies behind the data,
+                     `rows_max` items of a page
 
     A known page is `(message, place, buffers, mini-block, constant)`. `place` is where others have other bytes: symbols
     of strings, or the value; None for nowhere. Numbers of items of mini-blocks may be others in any case.
@@ -320,12 +322,20 @@ class KnownFiles:
     mini-block  program before and behind the symbols (all of it, and nothing, without), whether chunks are wide,
                 whether there are lists, codec of the dictionary or None; None for constants
     constant    kind of the values (their bits; 0 and -1: strings with 32- and 64-bit offsets), whether all are null
+
+    One of version 2.0 is `(message, buffers, places, (row_bits, has_bitmap, bitmaps), kind, around, lists)`, of which
+    `WholeArray` explains all but these:
+
+    places  numbers of the buffers of the bitmap, if there is one, and the values: ends and bytes of strings, or codes
+            and the same of the items of their dictionary
+    kind    of the values: 0 of one width, 1 and 2 strings with 32- and 64-bit offsets, 3 codes of strings
+    lists   message of the page of their ends, how many buffers it has, number of that of the ends, whether Arrow's
+            offsets are wide; None without
     """
 
     def __new__(
         cls,
         shapes: list[Any],
-        page_type: str,
         column_encoding: bytes,
         metadata_bytes_max: int,
         alignment: int,
@@ -338,6 +348,25 @@ class KnownFiles:
 
         files  all bytes of each, and how many rows it must have
         """
+
+@final
+class KnownBatches:
+    """The same for files of version 0.1.
+
+    leaves  as `scan_batches` takes them; of a table with so many ids from the first one to the last
+    """
+
+    def __new__(
+        cls,
+        leaves: list[tuple[int, int, int, bool]],
+        num_ids: int,
+        metadata_bytes_max: int,
+        rows_max: int,
+        shared_bytes_max: int,
+        /,
+    ) -> KnownBatches: ...
+    def scan(self, files: list[tuple[Buffer, int]], /) -> tuple[int, list[Leaf]]:
+        """See `KnownFiles`."""
 
 # -- full-zip ---------------------------------------------------------------------------------------------------
 

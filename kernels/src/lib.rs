@@ -32,6 +32,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<buffer::OwnedBuffer>()?;
     m.add_class::<miniblock::indexed_page::IndexedPage>()?;
     m.add_class::<miniblock::small_pages::SmallPages>()?;
+    m.add_class::<files::known_batches::KnownBatches>()?;
     m.add_class::<files::known_files::KnownFiles>()?;
     m.add_class::<take::plain_page::PlainPage>()?;
     m.add_class::<take::array_page::ArrayPage>()?;

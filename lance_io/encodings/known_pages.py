@@ -23,14 +23,20 @@ if TYPE_CHECKING:
 
     from lance_io._kernels import Leaf
     from lance_io.encodings.api import PageLayout
+    from lance_io.levels.path import LeafPath
 
-    Described = tuple[
-        bytes,
-        tuple[int, int] | None,
-        int,
-        tuple[bytes, bytes, bool, bool, bytes | None] | None,
-        tuple[int, bool] | None,
-    ]
+    Described = (
+        tuple[
+            bytes,
+            tuple[int, int] | None,
+            int,
+            tuple[bytes, bytes, bool, bool, bytes | None] | None,
+            tuple[int, bool] | None,
+        ]
+        | tuple[
+            bytes, int, list[int], tuple[int, bool, int], int, bytes, tuple[bytes, int, int, bool] | None
+        ]  # of version 2.0
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +104,19 @@ def _constant(page: NullPage, message: bytes) -> KnownPage | None:
     shape = _shape(kind)
     described = message, hole, num_buffers, None, (kind, is_null)
     return KnownPage(described, f"{path.array_kind} {shape!r}", partial(_build, dtype, shape))
+
+
+def known_nulls(path: LeafPath, message: bytes, version_key: str) -> KnownPage | None:
+    """A page without buffers of a leaf that is all null; None for leaves that are not plain.
+
+    version_key  begins the `join_key`s of pages of the version
+    """
+    kind = None if len(path.nodes) > 1 or path.members is not None else _kind(path.leaf_type)
+    if kind is None:
+        return None
+    shape = _shape(kind)
+    described = message, None, 0, None, (kind, True)
+    return KnownPage(described, f"{version_key}{path.array_kind} {shape!r}", partial(_build, path.leaf_type, shape))
 
 
 def _kind(dtype: pa.DataType) -> int | None:

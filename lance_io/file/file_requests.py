@@ -268,19 +268,26 @@ def read_files_sync(
             pool.charge(-charged_bytes)
 
 
-def read_whole_files(refs: Sequence[AnyFile], context: ReadContext, sinks: Sinks) -> list[Any]:
-    """All bytes of some small files whose sizes are known, one round, read in this thread and charged by the caller.
+def read_whole_files(
+    refs: Sequence[AnyFile], context: ReadContext, sinks: Sinks, bytes_max: int
+) -> list[tuple[Any, int]]:
+    """All bytes of some small files and their sizes, one round, read in this thread and charged by the caller.
 
-    sinks  statistics that the reads count in
+    sinks      statistics that the reads count in
+    bytes_max  of a file whose size is not known (0): of a larger one that many are read
     """
     store: Any = context.store
-    sizes = [(ref.key, ref.size_bytes) for ref in refs]
+    found: list[tuple[Any, int]]
     try:
-        found: list[Any] = store.get_many_sync(sizes)
+        if all([ref.size_bytes for ref in refs]):
+            sizes = [(ref.key, ref.size_bytes) for ref in refs]
+            found = [(data, size) for data, (_, size) in zip(store.get_many_sync(sizes), sizes, strict=True)]
+        else:
+            found = store.suffix_many_sync([ref.key for ref in refs], bytes_max)
     except (ShortRead, InvalidRange) as error:
         raise truncation_error(str(error.path), error) from error
-    num_bytes = sum([size for _, size in sizes])
-    count_round(sinks, len(sizes), num_bytes, len(sizes), num_bytes)
+    num_bytes = sum([len(data) for data, _ in found])
+    count_round(sinks, len(refs), num_bytes, len(refs), num_bytes)
     return found
 
 

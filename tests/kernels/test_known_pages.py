@@ -18,7 +18,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = 30
-LIMITS = PAGE_TYPES[V2_2], ORDINARY_START, 1 << 20, 64, 1 << 20
+LIMITS = ORDINARY_START, 1 << 20, 64, 1 << 20
+PAGES = PAGE_TYPES[V2_2], 64
+FLAT = b"\x0a\x00"
+WRONG_ARRAYS: list[Any] = [
+    (FLAT, 1, [0], (12, False, 0), 0, b"", None),  # values of no whole bytes
+    (FLAT, 1, [0], (64, False, 0), 4, b"", None),  # of no kind
+    (FLAT, 1, [0], (64, True, 0), 0, b"", None),  # a bitmap that is in no buffer
+    (FLAT, 1, [0], (0, False, 0), 1, b"", None),  # strings without bytes
+    (FLAT, 1, [0], (64, False, 0), 0, b"l", None),  # lists without ends
+    (FLAT, 1, [0], (64, False, 0), 0, b"", (FLAT, 1, 0, False)),  # ends without lists
+    (FLAT, 1, [0], (64, False, 0), 0, b"x", None),
+    (b"", 1, [0], (64, False, 0), 0, b"", None),
+    (b"\x0a\x05\x08", 1, [0], (64, False, 0), 0, b"", None),  # a message that ends too early
+    (b"\x3a\x04\x12\x02\x3a\x00\x3a", 1, [0], (64, False, 0), 0, b"", None),  # two messages
+    (b"\x3a\x06\x12\x04\x3a\x02\x12\x00", 1, [0], (64, False, 0), 0, b"", None),  # a dictionary of dictionaries
+    (b"\x32\x04\x18\x01\x18\x02", 1, [0], (64, False, 0), 0, b"", None),  # a number twice
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +56,8 @@ def shape_of(data: bytes, columns: tuple[int, ...] = (0, 1)) -> Any:
         message = file.info(column).pages[0].encoding
         known = known_page(file.column(column).pages[0], message)
         assert known is not None
-        pages.append((column, [known.described]))
-    return (2, 2), schema, 2, pages
+        pages.append(((column,), [known.described]))
+    return ((2, 2), schema, 2), PAGES, [], pages
 
 
 def numbers(leaf: Any) -> list[int]:
@@ -83,20 +99,21 @@ def test_another_schema_is_another_shape(files: list[bytes], tmp_path: Path) -> 
 
 
 def test_shapes_that_do_not_fit_together(files: list[bytes]) -> None:
-    version, schema, count, pages = shape_of(files[0])
+    schema, of_pages, headers, pages = shape_of(files[0])
     (_, (number,)), (_, (text,)) = pages
     message, hole, buffers, mini_block, _ = number
     wrong: list[Any] = [
-        [(0, [number, text])],  # values of eight bytes, and strings
-        [(0, [(message, hole, buffers + 1, mini_block, None)])],
-        [(0, [(message, (5, 1 << 40), buffers, mini_block, None)])],
-        [(0, [(b"\xff", hole, buffers, mini_block, None)])],
-        [(0, [(message, hole, buffers, None, None)])],
-        [(0, [(message, None, 0, None, (7, False))])],
-        [(0, [(message, hole, buffers, (mini_block[0][:-3], b"", *mini_block[2:]), None)])],
+        [((0,), [number, text])],  # values of eight bytes, and strings
+        [((0,), [(message, hole, buffers + 1, mini_block, None)])],
+        [((0,), [(message, (5, 1 << 40), buffers, mini_block, None)])],
+        [((0,), [(b"\xff", hole, buffers, mini_block, None)])],
+        [((0,), [(message, hole, buffers, None, None)])],
+        [((0,), [(message, None, 0, None, (7, False))])],
+        [((0,), [(message, hole, buffers, (mini_block[0][:-3], b"", *mini_block[2:]), None)])],
+        *[[((0,), [one])] for one in WRONG_ARRAYS],
     ]
     for columns in wrong:
         with pytest.raises(ValueError):
-            _kernels.KnownFiles([(version, schema, count, columns)], *LIMITS)
+            _kernels.KnownFiles([(schema, of_pages, headers, columns)], *LIMITS)
     with pytest.raises(ValueError, match="different columns"):
         _kernels.KnownFiles([shape_of(files[0]), shape_of(files[0], (0,))], *LIMITS)

@@ -21,12 +21,12 @@ fn i64_at(bytes: &[u8], at: usize) -> Option<i64> {
     Some(i64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-struct Ending<'a> {
-    row_starts: Vec<i64>,
+pub struct Ending<'a> {
+    pub row_starts: Vec<i64>,
     page_table_at: u64,
     message: &'a [u8],
     has_statistics: bool,
-    page_table: &'a [u8],
+    pub page_table: &'a [u8],
 }
 
 /// Rows before each batch, the position of the page table, and whether there are statistics.
@@ -55,7 +55,8 @@ fn metadata(message: &[u8]) -> Option<(Vec<i64>, u64, bool)> {
     (row_starts.first() == Some(&0) && ascend).then_some((row_starts, page_table_at, has_statistics))
 }
 
-fn ending(tail: &[u8], start: u64, file_bytes: u64, num_ids: usize, metadata_bytes_max: u64) -> Option<Ending<'_>> {
+/// The end of a file, if it is as writers leave it.
+pub fn ending(tail: &[u8], start: u64, file_bytes: u64, num_ids: usize, metadata_bytes_max: u64) -> Option<Ending<'_>> {
     if start.checked_add(tail.len() as u64)? != file_bytes {
         return None;
     }
@@ -95,25 +96,38 @@ pub fn batches_ending<'py>(
 
 /// A column to decode: its row of the page table, bits of a value, and for strings whether Arrow's offsets are wide.
 #[derive(Clone, Copy)]
-struct Leaf {
+pub struct Leaf {
     row: usize,
-    bits: usize,
-    wide: Option<bool>,
+    pub bits: usize,
+    pub wide: Option<bool>,
     nullable: bool,
 }
 
-/// A file: its bytes, the rows before each batch, and its page table.
-struct File<'a> {
-    bytes: &'a [u8],
-    row_starts: &'a [i64],
-    page_table: &'a [u8],
+/// A leaf as the contract describes it: row, bits of a value, kind, whether values without bytes are null.
+pub type LeafIn = (usize, usize, u8, bool);
+
+impl Leaf {
+    pub fn new((row, bits, kind, nullable): LeafIn) -> PyResult<Self> {
+        match kind {
+            0 if bits > 0 => Ok(Leaf { row, bits, wide: None, nullable }),
+            1 | 2 => Ok(Leaf { row, bits: 8 * POSITION_BYTES, wide: Some(kind == 2), nullable }),
+            _ => Err(invalid(format!("values of kind {kind}, of {bits} bits"))),
+        }
+    }
 }
 
-struct Decoded {
-    num_rows: usize,
-    values: Vec<OwnedBuffer>,
-    validity: Option<Vec<u8>>,
-    null_count: usize,
+/// A file: its bytes, the rows before each batch, and its page table.
+pub struct File<'a> {
+    pub bytes: &'a [u8],
+    pub row_starts: &'a [i64],
+    pub page_table: &'a [u8],
+}
+
+pub struct Decoded {
+    pub num_rows: usize,
+    pub values: Vec<OwnedBuffer>,
+    pub validity: Option<Vec<u8>>,
+    pub null_count: usize,
 }
 
 impl File<'_> {
@@ -142,7 +156,8 @@ impl File<'_> {
         Some(pages)
     }
 
-    fn decode(&self, leaf: Leaf, rows_max: usize, shared_bytes_max: usize) -> Option<Decoded> {
+    /// All rows of a leaf, if nothing is amiss.
+    pub fn decode(&self, leaf: Leaf, rows_max: usize, shared_bytes_max: usize) -> Option<Decoded> {
         let pages = self.pages(leaf, rows_max)?;
         let num_rows: usize = pages.iter().map(|(_, rows)| rows).sum();
         match leaf.wide {
@@ -204,8 +219,7 @@ impl File<'_> {
     }
 }
 
-type FileIn<'py> =
-    (Bound<'py, PyAny>, usize, usize, Bound<'py, PyAny>, Bound<'py, PyAny>, Vec<(usize, usize, u8, bool)>);
+type FileIn<'py> = (Bound<'py, PyAny>, usize, usize, Bound<'py, PyAny>, Bound<'py, PyAny>, Vec<LeafIn>);
 type LeafOut = (usize, Vec<OwnedBuffer>, Option<OwnedBuffer>, usize);
 
 /// `scan_batches` of the contract.
@@ -220,12 +234,7 @@ pub fn scan_batches(
     let mut inputs = Vec::with_capacity(files.len());
     let mut num_bytes = 0;
     for (buffer, place, file_bytes, row_starts, page_table, leaves) in &files {
-        let leaves = leaves.iter().map(|&(row, bits, kind, nullable)| match kind {
-            0 if bits > 0 => Ok(Leaf { row, bits, wide: None, nullable }),
-            1 | 2 => Ok(Leaf { row, bits: 8 * POSITION_BYTES, wide: Some(kind == 2), nullable }),
-            _ => Err(invalid(format!("values of kind {kind}, of {bits} bits"))),
-        });
-        let leaves = leaves.collect::<PyResult<Vec<_>>>()?;
+        let leaves = leaves.iter().copied().map(Leaf::new).collect::<PyResult<Vec<_>>>()?;
         num_bytes += file_bytes;
         inputs.push((
             Input::new(buffer)?,

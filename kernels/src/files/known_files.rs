@@ -4,33 +4,49 @@
 //! says what that of a known page says. Whatever is different, or damaged, is left to the caller, who reads that file in
 //! general and says what is wrong with it.
 
-use crate::buffer::Input;
-use crate::container::columns::{pages, Rules};
+use crate::container::columns::{pages, PageEntry, Rules};
 use crate::container::metadata::{ending, message};
 use crate::error::invalid;
+use crate::files::known_array::{ArrayIn, KnownArray};
 use crate::files::known_page::{KnownPage, PageIn};
-use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
-use crate::take::join::join_leaves;
+use crate::files::Known;
+use crate::levels::leaf::{Leaf, LeafParts};
+use crate::take::join::Part;
 use pyo3::prelude::*;
 use std::ops::Range;
 
-/// What files share: numbers of the version, the schema with its tag, how many columns, and the known pages of each one
-/// that is read.
-type ShapeIn<'py> = ((u16, u16), Vec<u8>, u32, Vec<(i64, Vec<PageIn<'py>>)>);
+/// What files share: numbers of the version, the schema with its tag, how many columns, type of the messages and alignment
+/// of the buffers; columns of one page with this message; and the columns behind each leaf that is read, those of its
+/// lists first, with its known pages.
+type ShapeIn<'py> =
+    (((u16, u16), Vec<u8>, u32), (String, u64), Vec<(i64, Vec<u8>)>, Vec<(Vec<i64>, Vec<PagesIn<'py>>)>);
+
+#[derive(FromPyObject)]
+enum PagesIn<'py> {
+    Page(PageIn<'py>),
+    Array(ArrayIn<'py>),
+}
 
 struct Shape {
     version: (u16, u16),
     schema: Vec<u8>,
     num_columns: u32,
-    columns: Vec<(i64, Vec<KnownPage>)>,
+    page_type: String,
+    alignment: u64,
+    headers: Vec<(i64, Vec<u8>)>,
+    leaves: Vec<(Vec<i64>, Vec<KnownLeaf>)>,
+}
+
+enum KnownLeaf {
+    Page(KnownPage),
+    Array(KnownArray),
 }
 
 /// `KnownFiles` of the contract.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct KnownFiles {
     shapes: Vec<Shape>,
-    num_columns: usize,
-    page_type: String,
+    num_leaves: usize,
     column_encoding: Vec<u8>,
     metadata_bytes_max: u64,
     alignment: u64,
@@ -40,103 +56,120 @@ pub struct KnownFiles {
 #[pymethods]
 impl KnownFiles {
     #[new]
-    #[pyo3(signature = (shapes, page_type, column_encoding, metadata_bytes_max, alignment, rows_max, /))]
+    #[pyo3(signature = (shapes, column_encoding, metadata_bytes_max, alignment, rows_max, /))]
     fn new(
         shapes: Vec<ShapeIn<'_>>,
-        page_type: String,
         column_encoding: Vec<u8>,
         metadata_bytes_max: u64,
         alignment: u64,
         rows_max: u64,
     ) -> PyResult<Self> {
         let shapes: Vec<Shape> = shapes.into_iter().map(Shape::new).collect::<PyResult<_>>()?;
-        let num_columns = shapes.first().map_or(0, |shape| shape.columns.len());
-        for at in 0..num_columns {
-            let mut parts = shapes.iter().flat_map(|shape| shape.columns.get(at)).flat_map(|(_, known)| known);
-            let first = parts.next().map(|page| &page.parts);
-            if !parts.all(|page| Some(&page.parts) == first) {
+        let num_leaves = shapes.first().map_or(0, |shape| shape.leaves.len());
+        for at in 0..num_leaves {
+            let mut known = shapes.iter().flat_map(|shape| shape.leaves.get(at)).flat_map(|(_, known)| known);
+            let first = known.next().map(KnownLeaf::parts);
+            if !known.all(|one| Some(one.parts()) == first) {
                 return Err(invalid("pages of one column that are decoded to different buffers"));
             }
         }
-        if shapes.iter().any(|shape| shape.columns.len() != num_columns) {
+        if shapes.iter().any(|shape| shape.leaves.len() != num_leaves) {
             return Err(invalid("files of which different columns are read"));
         }
         let alignment = alignment.max(1);
-        Ok(KnownFiles { shapes, num_columns, page_type, column_encoding, metadata_bytes_max, alignment, rows_max })
+        Ok(KnownFiles { shapes, num_leaves, column_encoding, metadata_bytes_max, alignment, rows_max })
     }
 
     /// `scan` of the contract.
     #[pyo3(signature = (files, /))]
     fn scan<'py>(&self, py: Python<'py>, files: Vec<(Bound<'py, PyAny>, u64)>) -> PyResult<(usize, Vec<Leaf<'py>>)> {
-        let inputs =
-            files.iter().map(|(buffer, rows)| Ok((Input::new(buffer)?, *rows))).collect::<PyResult<Vec<_>>>()?;
-        let (count, leaves) = py.detach(|| self.leaves(&inputs))?;
-        Ok((count, leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect::<PyResult<_>>()?))
+        self.scan_files(py, files)
     }
 }
 
 impl Shape {
-    fn new((version, schema, num_columns, columns): ShapeIn<'_>) -> PyResult<Self> {
-        let known = |pages: Vec<PageIn<'_>>| pages.into_iter().map(KnownPage::new).collect::<PyResult<Vec<_>>>();
-        let columns = columns.into_iter().map(|(column, pages)| Ok((column, known(pages)?)));
-        Ok(Shape { version, schema, num_columns, columns: columns.collect::<PyResult<_>>()? })
+    fn new(shape: ShapeIn<'_>) -> PyResult<Self> {
+        let ((version, schema, num_columns), (page_type, alignment), headers, leaves) = shape;
+        let known = |pages: Vec<PagesIn<'_>>| pages.into_iter().map(KnownLeaf::new).collect::<PyResult<Vec<_>>>();
+        let leaves = leaves.into_iter().map(|(columns, pages)| Ok((columns, known(pages)?)));
+        let leaves = leaves.collect::<PyResult<_>>()?;
+        Ok(Shape { version, schema, num_columns, page_type, alignment: alignment.max(1), headers, leaves })
     }
 }
 
-impl KnownFiles {
-    /// The columns of the first files, as many as are known, and how many these are.
-    fn leaves(&self, files: &[(Input, u64)]) -> PyResult<(usize, Vec<LeafParts>)> {
-        let mut columns: Vec<Vec<LeafParts>> = (0..self.num_columns).map(|_| Vec::with_capacity(files.len())).collect();
-        let mut parts = None;
-        let mut count = 0;
-        for (input, rows) in files {
-            let Some((shape, leaves)) = self.read(input.bytes(), *rows) else { break };
-            parts = parts.or(Some(shape));
-            columns.iter_mut().zip(leaves).for_each(|(column, leaf)| column.push(leaf));
-            count += 1;
-        }
-        let Some(shape) = parts else { return Ok((0, Vec::new())) };
-        let joined = columns.into_iter().zip(&shape.columns).map(|(leaves, (_, known))| {
-            join_leaves(leaves, || {
-                known.first().map(|page| page.parts.clone()).ok_or_else(|| invalid("a column without a known page"))
-            })
-        });
-        match joined.collect::<PyResult<Vec<_>>>() {
-            Ok(leaves) => Ok((count, leaves)),
-            Err(error) if count < 2 => Err(error),
-            Err(_) => self.leaves(&files[..count / 2]), // more than the offsets of one array reach
+impl KnownLeaf {
+    fn new(page: PagesIn<'_>) -> PyResult<Self> {
+        Ok(match page {
+            PagesIn::Page(page) => KnownLeaf::Page(KnownPage::new(page)?),
+            PagesIn::Array(page) => KnownLeaf::Array(KnownArray::new(page)?),
+        })
+    }
+
+    /// What the buffers of its values consist of.
+    fn parts(&self) -> &[Part] {
+        match self {
+            KnownLeaf::Page(page) => &page.parts,
+            KnownLeaf::Array(page) => &page.parts,
         }
     }
 
-    /// The columns of a file and what it looks like, if that is known and nothing is amiss.
-    fn read(&self, file: &[u8], num_rows: u64) -> Option<(&Shape, Vec<LeafParts>)> {
+    /// All rows of a leaf whose columns have these pages, if it is like this one and nothing is amiss.
+    fn decode(&self, pages: &[PageEntry<'_>], file: &[u8], rows_max: u64) -> Option<LeafParts> {
+        let page = match self {
+            KnownLeaf::Page(page) => page,
+            KnownLeaf::Array(page) => return page.decode(pages, file),
+        };
+        let [entry] = pages else { return None };
+        let place = |(&at, &size): (&u64, &u64)| -> Option<Range<usize>> {
+            Some(usize::try_from(at).ok()?..usize::try_from(at.checked_add(size)?).ok()?)
+        };
+        let buffers = entry.offsets.iter().zip(&entry.sizes).map(place).collect::<Option<Vec<_>>>()?;
+        page.decode(entry.layout, entry.num_rows, &buffers, file, rows_max)
+    }
+}
+
+impl Known for KnownFiles {
+    fn num_leaves(&self) -> usize {
+        self.num_leaves
+    }
+
+    fn parts(&self, leaf: usize) -> Option<Vec<Part>> {
+        self.shapes.iter().find_map(|shape| Some(shape.leaves.get(leaf)?.1.first()?.parts().to_vec()))
+    }
+
+    fn read(&self, file: &[u8], num_rows: u64) -> Option<Vec<LeafParts>> {
         let end = ending(file, 0, file.len() as u64, self.metadata_bytes_max, self.alignment)?;
         let footer = &end.footer;
-        let version = (footer.major, footer.minor);
+        let version = match (footer.major, footer.minor) {
+            (0, 3) => (2, 0), // what footers call it
+            others => others,
+        };
         let is_like = |shape: &&Shape| {
             shape.version == version && shape.num_columns == footer.num_columns && shape.schema == end.schema
         };
         let shape = self.shapes.iter().find(is_like).filter(|_| end.rows == num_rows)?;
         let rules = Rules {
-            page_type: &self.page_type,
+            page_type: &shape.page_type,
             data_end: footer.columns_at,
-            alignment: self.alignment,
+            alignment: shape.alignment,
             rows_max: self.rows_max,
         };
-        let column = |(index, known): &(i64, Vec<KnownPage>)| {
+        let page = |index: &i64| {
             let message = message(end.messages, footer.columns_at, footer.column_table_at, *index)?;
-            let (_, entries) = pages(message, &self.column_encoding, &rules)?;
-            let [entry] = &entries[..] else { return None };
-            if entry.num_rows != num_rows || entry.first_row != 0 {
+            let (_, mut entries) = pages(message, &self.column_encoding, &rules)?;
+            let last = entries.pop()?;
+            (entries.is_empty() && last.first_row == 0).then_some(last)
+        };
+        if !shape.headers.iter().all(|(index, layout)| page(index).is_some_and(|entry| entry.layout == layout)) {
+            return None;
+        }
+        let leaf = |(columns, known): &(Vec<i64>, Vec<KnownLeaf>)| {
+            let pages = columns.iter().map(page).collect::<Option<Vec<_>>>()?;
+            if pages.first()?.num_rows != num_rows {
                 return None;
             }
-            let place = |(&at, &size): (&u64, &u64)| -> Option<Range<usize>> {
-                Some(usize::try_from(at).ok()?..usize::try_from(at.checked_add(size)?).ok()?)
-            };
-            let buffers = entry.offsets.iter().zip(&entry.sizes).map(place).collect::<Option<Vec<_>>>()?;
-            known.iter().find_map(|page| page.decode(entry.layout, num_rows, &buffers, file, self.rows_max))
+            known.iter().find_map(|one| one.decode(&pages, file, self.rows_max))
         };
-        let leaves = shape.columns.iter().map(column).collect::<Option<Vec<_>>>()?;
-        Some((shape, leaves))
+        shape.leaves.iter().map(leaf).collect()
     }
 }

@@ -25,6 +25,8 @@ use std::sync::Arc;
 const NUM_DICTIONARY_ITEMS: u8 = 0x28;
 const NUM_ITEMS: u8 = 0x48;
 
+type MiniBlockIn = (Vec<u8>, Vec<u8>, bool, bool, Option<Vec<u8>>);
+
 /// A known page as Python describes it: its message, which bytes of that may be others, how many buffers it has, and
 /// what it is decoded by.
 ///
@@ -35,7 +37,7 @@ pub struct PageIn<'py>(
     Bound<'py, pyo3::types::PyBytes>,
     Option<(usize, usize)>,
     usize,
-    Option<(Vec<u8>, Vec<u8>, bool, bool, Option<Vec<u8>>)>,
+    Option<MiniBlockIn>,
     Option<(i64, bool)>,
 );
 
@@ -48,7 +50,7 @@ pub struct KnownPage {
 }
 
 enum Content {
-    MiniBlock(MiniBlock),
+    MiniBlock(Box<MiniBlock>),
     Constant { kind: ConstantKind, is_null: bool },
 }
 
@@ -187,7 +189,8 @@ impl KnownPage {
                 }
                 let parts = parts_of(&page)?;
                 let page = hole.is_none().then_some(page);
-                (Content::MiniBlock(MiniBlock { program: (before, behind), page, wide, has_lists, dictionary }), parts)
+                let page = MiniBlock { program: (before, behind), page, wide, has_lists, dictionary };
+                (Content::MiniBlock(Box::new(page)), parts)
             }
             (None, Some((kind, is_null))) => {
                 let (kind, parts) = match kind {

@@ -1,4 +1,56 @@
 //! Small data files, all of each in one look.
 
+pub mod known_array;
+pub mod known_batches;
 pub mod known_files;
 pub mod known_page;
+
+use crate::buffer::Input;
+use crate::error::invalid;
+use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
+use crate::take::join::{join_leaves, Part};
+use pyo3::prelude::*;
+
+/// Reads small files that are known.
+trait Known: Sync {
+    fn num_leaves(&self) -> usize;
+
+    /// What the value buffers of a leaf consist of; None for one that is not known.
+    fn parts(&self, leaf: usize) -> Option<Vec<Part>>;
+
+    /// The leaves of a file, if that is known and nothing is amiss.
+    fn read(&self, file: &[u8], num_rows: u64) -> Option<Vec<LeafParts>>;
+
+    /// The leaves of the first files, as many as are known, and how many these are.
+    fn leaves(&self, files: &[(Input, u64)]) -> PyResult<(usize, Vec<LeafParts>)> {
+        let mut found: Vec<Vec<LeafParts>> = (0..self.num_leaves()).map(|_| Vec::with_capacity(files.len())).collect();
+        let mut count = 0;
+        for (input, rows) in files {
+            let Some(leaves) = self.read(input.bytes(), *rows) else { break };
+            found.iter_mut().zip(leaves).for_each(|(of_files, leaf)| of_files.push(leaf));
+            count += 1;
+        }
+        if count == 0 {
+            return Ok((0, Vec::new()));
+        }
+        let parts = |at| self.parts(at).ok_or_else(|| invalid("a leaf that is not known"));
+        let joined = found.into_iter().enumerate().map(|(at, leaves)| join_leaves(leaves, || parts(at)));
+        match joined.collect::<PyResult<Vec<_>>>() {
+            Ok(leaves) => Ok((count, leaves)),
+            Err(error) if count < 2 => Err(error),
+            Err(_) => self.leaves(&files[..count / 2]), // more than the offsets of one array reach
+        }
+    }
+
+    /// `scan` of the contract.
+    fn scan_files<'py>(
+        &self,
+        py: Python<'py>,
+        files: Vec<(Bound<'py, PyAny>, u64)>,
+    ) -> PyResult<(usize, Vec<Leaf<'py>>)> {
+        let inputs =
+            files.iter().map(|(buffer, rows)| Ok((Input::new(buffer)?, *rows))).collect::<PyResult<Vec<_>>>()?;
+        let (count, leaves) = py.detach(|| self.leaves(&inputs))?;
+        Ok((count, leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect::<PyResult<_>>()?))
+    }
+}

@@ -18,19 +18,24 @@ use pyo3::prelude::*;
 /// `WholeArray` of the contract.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct WholeArray {
-    num_rows: usize,
-    /// What is around the leaf, innermost first.
-    around: Vec<Around>,
-    /// The lists that are a page's rows, and where the first of their items is among the values.
-    lists: Option<(Coding, usize)>,
-    has_bitmap: bool,
-    num_bitmaps: usize,
-    values: Values,
+    rows: ArrayRows,
     /// Of the ends of lists, the bitmap and the values; those that there are.
     ranges: Vec<(i64, i64)>,
 }
 
-enum Values {
+/// What the rows of a page are decoded by.
+pub struct ArrayRows {
+    pub num_rows: usize,
+    /// What is around the leaf, innermost first.
+    pub around: Vec<Around>,
+    /// The lists that are a page's rows, and where the first of their items is among the values.
+    pub lists: Option<(Coding, usize)>,
+    pub has_bitmap: bool,
+    pub num_bitmaps: usize,
+    pub values: Values,
+}
+
+pub enum Values {
     Fixed {
         bits: usize,
     },
@@ -83,7 +88,7 @@ impl WholeArray {
             return Err(invalid("parts of a page that do not fit together"));
         }
         let lists = lists.map(|(coding, first)| (Coding::new(coding), first));
-        Ok(WholeArray { num_rows, around, lists, has_bitmap, num_bitmaps, values, ranges })
+        Ok(WholeArray { rows: ArrayRows { num_rows, around, lists, has_bitmap, num_bitmaps, values }, ranges })
     }
 }
 
@@ -91,9 +96,11 @@ impl WholeArray {
     fn num_bytes(&self) -> usize {
         self.ranges.iter().fold(0, |sum, (start, end)| sum.saturating_add(end.saturating_sub(*start).max(0) as usize))
     }
+}
 
-    /// All rows; `parts` are what was fetched for the ranges.
-    fn decode(&self, parts: &[&[u8]]) -> PyResult<LeafParts> {
+impl ArrayRows {
+    /// All rows; `parts` are the ends of lists, the bitmap and the values; those that there are.
+    pub fn decode(&self, parts: &[&[u8]]) -> PyResult<LeafParts> {
         let mut parts = parts.iter().copied();
         let mut next = || parts.next().ok_or_else(|| invalid("fewer parts than the page has"));
         let lists = match &self.lists {
@@ -199,10 +206,10 @@ pub fn scan_arrays<'py>(py: Python<'py>, files: Vec<Fetched<'py>>) -> PyResult<V
             return Err(invalid(format!("{} offsets are too many", offsets.len())));
         }
     }
-    let steps = work.iter().map(|(page, _)| page.num_rows + page.num_bytes() / 64).sum();
+    let steps = work.iter().map(|(page, _)| page.rows.num_rows + page.num_bytes() / 64).sum();
     let leaves = gil::release(py, steps, || {
         let each = work.iter().enumerate();
-        each.map(|(at, (page, parts))| page.decode(parts).map_err(|error| at_page(error, at)))
+        each.map(|(at, (page, parts))| page.rows.decode(parts).map_err(|error| at_page(error, at)))
             .collect::<PyResult<Vec<_>>>()
     })?;
     leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect()

@@ -193,10 +193,10 @@ def file_refs(places: Places, place: int) -> tuple[FileRef, ...]:
                 f"{', '.join(sorted(each.name for each in READABLE))}",
                 path=places.data_key(file),
             )
-        columns, size_bytes = file.column_indices, file.size_bytes or 0
+        columns, size_bytes, about_bytes = file.column_indices, file.size_bytes or 0, 0
         if file.version == V0_1:  # which knows fields by their ids; of several files that have one the first counts
             columns = tuple([-1 if each in seen else each for each in file.fields])
             seen.update(file.fields)
-            size_bytes = 0  # releases before 12 recorded that of the pages alone
-        refs.append(FileRef(places.data_key(file), size_bytes, file.fields, columns))
+            size_bytes, about_bytes = 0, size_bytes  # releases before 12 recorded that of the pages alone
+        refs.append(FileRef(places.data_key(file), size_bytes, file.fields, columns, about_bytes))
     return tuple(refs)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lance_io import _kernels
+from lance_io._kernels import KnownBatches
 from lance_io.encodings.v0_1.batched_leaf import SHARED_BYTES_MAX, fixed_shape
 from lance_io.encodings.v0_1.field_pages import page_kind
 from lance_io.encodings.values import build_values
@@ -17,12 +18,12 @@ from lance_io.errors import UnsupportedError
 from lance_io.levels.assemble import nest
 from lance_io.levels.chunks import OFFSET_BYTES
 from lance_io.levels.path import NodeKind
-from lance_io.limits import PAGE_ROWS_MAX
+from lance_io.limits import METADATA_BYTES_MAX, PAGE_ROWS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io._kernels import OwnedBuffer
+    from lance_io._kernels import Leaf, OwnedBuffer
     from lance_io.codecs.tree import Shape
     from lance_io.levels.path import LeafPath
 
@@ -75,6 +76,19 @@ class WholeLeaf:
         else:
             array = build_values(dtype, self._shape, [*[None] * self._num_bitmaps, *values], num_rows, None, 0)
         return nest(self._path, array, [(num_rows, None, 0, None)] * len(self._path.nodes))
+
+    def build_leaf(self, leaf: Leaf) -> pa.Array:
+        """The same for what `KnownBatches` decoded."""
+        num_rows, values, layers = leaf
+        _, validity, nulls, _ = layers[0]
+        kept: Any = values  # there are no bitmaps among them
+        return self.build(num_rows, kept, validity, nulls)
+
+
+def known_batches(leaves: Sequence[WholeLeaf], first_id: int, last_id: int) -> KnownBatches:
+    """What decodes these leaves of small files that have these ids."""
+    described = [leaf.described(first_id) for leaf in leaves]
+    return KnownBatches(described, last_id - first_id + 1, METADATA_BYTES_MAX, PAGE_ROWS_MAX, SHARED_BYTES_MAX)
 
 
 def decode_files(files: Sequence[tuple[FileBytes, int, Sequence[WholeLeaf]]]) -> list[list[pa.Array] | None]:

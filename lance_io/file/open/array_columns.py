@@ -25,7 +25,7 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.format.columns import ColumnInfo
+    from lance_io.format.columns import ColumnInfo, PageInfo
     from lance_io.format.error_context import Refusal
     from lance_io.format.schema import Schema
     from lance_io.spans import IntArray
@@ -64,6 +64,17 @@ class ArrayPages(LazyItems[Any]):
         info = self._info
         column_buffers = tuple(zip(info.buffer_offsets, info.buffer_sizes, strict=True))
         return ArraySource.of(info.pages[number], column_buffers)
+
+    @property
+    def lone(self) -> list[tuple[int, PageInfo]] | None:
+        """The columns that rows are read from, lists first, and their only pages; None where there are others."""
+        pages = self._info.pages
+        return [(self._index, pages[0])] if len(pages) == 1 and not self._info.buffer_offsets else None
+
+    @property
+    def headers(self) -> list[tuple[int, bytes]]:
+        """The columns that stand for structs above the leaf, and the messages of their pages."""
+        return self._columns.headers_above(self._index)
 
     def num_bytes(self, number: int) -> int:
         """Bytes that a page occupies in the file, with those of the items of its lists, about."""
@@ -131,6 +142,23 @@ class _ListPages(ArrayPages):
         self._content = content
         self._sources: list[ArraySource] = []
         self._first_items: list[int] = []
+
+    @property
+    def lone(self) -> list[tuple[int, PageInfo]] | None:
+        """See `ArrayPages`."""
+        own, below = super().lone, self._below
+        found = None if own is None or below is None else below.lone
+        return None if own is None or found is None else own + found
+
+    @property
+    def headers(self) -> list[tuple[int, bytes]]:
+        """See `ArrayPages`."""
+        return super().headers if self._below is None else self._below.headers
+
+    @property
+    def _below(self) -> ArrayPages | None:
+        pages = None if self._content is None else self._content.pages
+        return pages if isinstance(pages, ArrayPages) else None
 
     def _make_item(self, number: int) -> Any:
         self._count_items()
@@ -276,6 +304,10 @@ class ArrayColumns:
         if len(pages) != 1:
             raise FormatError(f"{len(pages)} pages; the header of structs has one", where=self.where(index))
         self.stored_pages(index)[1][0]
+
+    def headers_above(self, index: int) -> list[tuple[int, bytes]]:
+        """The columns that stand for structs above a leaf, and the messages of their pages."""
+        return [(header, self._info_of(header).pages[0].encoding) for header in self._tree.headers[index]]
 
     def where(self, index: int) -> str:
         """A column for messages."""

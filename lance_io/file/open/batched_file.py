@@ -182,15 +182,21 @@ def ids_of(ref: FileRef) -> tuple[int, int]:
     return min(ids), max(ids)
 
 
+def checked_ids(ref: FileRef) -> tuple[int, int]:
+    """The ids that the page table of a file begins and ends with; `FormatError` where the first is not known."""
+    ids = ids_of(ref)
+    if ref.field_ids[0] == DEAD:
+        raise FormatError("its first column is dead, and where the pages of the others are is counted from it")
+    return ids
+
+
 def open_batched(identity: tuple[str, str, int], ref: FileRef, tail: Tail) -> FileSteps[tuple[BatchedFile, Tail]]:
     """Open a file whose footer is of version 0.1.
 
     tail  the end of the file, the footer at least
     Raises `FormatError` and `UnsupportedError`.
     """
-    ids, file_bytes = ids_of(ref), identity[2]
-    if ref.field_ids[0] == DEAD:
-        raise FormatError("its first column is dead, and where the pages of the others are is counted from it")
+    ids, file_bytes = checked_ids(ref), identity[2]
     found = decode_end(tail.buffer, tail.start, file_bytes, ids[1] - ids[0] + 1)
     if found is not None:
         metadata, data = found

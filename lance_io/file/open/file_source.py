@@ -35,12 +35,14 @@ class FileRef:
     field_ids       ids of the leaf fields stored in it (`DEAD`: a dead column; lower ones are spilled lineage); one
                     that is there twice has one column
     column_indices  the column of each, parallel to `field_ids`; -1 for a field that is not read here
+    about_bytes     its size where the manifest knows that of its pages only; 0 when it does not
     """
 
     key: str
     size_bytes: int
     field_ids: tuple[int, ...]
     column_indices: tuple[int, ...]
+    about_bytes: int = field(default=0, compare=False)
     _columns: dict[int, int] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

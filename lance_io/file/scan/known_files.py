@@ -4,6 +4,8 @@ Most files of a table are alike: one schema, byte by byte, one page in each colu
 same but for numbers. What such a file says is understood once; the kernel compares the bytes of others with it, and
 decodes those where nothing is different. For a file that it does not know it stops: that one is learned, or read in
 general.
+
+Files of version 0.1 say nothing of themselves but where their pages are, so that all of a table are alike.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from lance_io.file.open.open_file import open_whole
 from lance_io.format.columns import ORDINARY_START, PAGE_TYPES
 from lance_io.format.error_context import REFUSALS
 from lance_io.format.footer import ALIGNMENT_BYTES
-from lance_io.format.version import V2_1, V2_2
+from lance_io.format.v0_1.batch_table import version_at_end
+from lance_io.format.version import V0_1, V2_1, FileVersion
 from lance_io.limits import METADATA_BYTES_MAX, MIB, PAGE_ROWS_MAX
+from lance_io.records import dataclass
 from lance_io.runtime.turns import in_turns
 
 if TYPE_CHECKING:
@@ -40,17 +44,34 @@ MISSES_MIN: Final = 8  # so many files that were not known say nothing about the
 MISSES_SHARE: Final = 4  # more than a quarter of all that were looked at do
 
 
+_Key = tuple[FileVersion, bytes, int]  # the schema, and the number of columns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shape:
+    """What files with one schema have in common.
+
+    columns  behind each leaf, those of its lists first
+    headers  columns that stand for structs, with the messages of their pages
+    pages    known ones of each leaf
+    """
+
+    columns: list[tuple[int, ...]]
+    headers: dict[int, bytes]
+    pages: list[list[KnownPage]]
+
+
 class KnownFiles:
     """What is known of the files that have these leaves in these columns; safe from any thread."""
 
     def __init__(self, leaves: LeafColumns) -> None:
         self._leaves = leaves
         self._lock = threading.Lock()
-        self._shapes: dict[tuple[tuple[int, int], bytes, int], list[list[KnownPage]]] = {}
-        self._kernel: _kernels.KnownFiles | None = None
+        self._shapes: dict[_Key, _Shape] = {}
+        self._kernel: _kernels.KnownFiles | _kernels.KnownBatches | None = None
         self._builders: list[Callable[[Leaf], pa.Array]] = []
         self._learned_bytes = 0
-        self._num_read = self._num_missed = self._num_learned = 0
+        self._num_read = self._num_missed = 0
         self._may_join = not any(pa.types.is_dictionary(path.leaf_type) for path in leaves.paths)
 
     @classmethod
@@ -65,106 +86,144 @@ class KnownFiles:
         missed = self._num_missed
         return self._may_join and (missed < MISSES_MIN or missed * MISSES_SHARE < self._num_read)
 
-    @property
-    def num_learned(self) -> int:
-        """How often something new was learned."""
-        return self._num_learned
-
     def read(self, files: Sequence[tuple[Any, int]]) -> tuple[int, list[pa.Array]]:
         """How many of the files, from the first on, are known, and all of their rows: an array for each leaf.
 
         files  all bytes of each, and how many rows the table says that it has
         """
-        kernel, builders = self._kernel, self._builders
+        kernel = self._kernel
         if kernel is None:
             return 0, []
         count, leaves = kernel.scan(list(files))
         self._num_read += count
-        return count, [build(leaf) for build, leaf in zip(builders, leaves, strict=False)]
+        return count, [build(leaf) for build, leaf in zip(self._builders, leaves, strict=False)]
 
     def missed(self) -> None:
         """A file was read in general."""
         self._num_missed += 1
 
-    def learn(self, ref: FileRef, store_identity: str, data: Any, num_learned: int) -> bool:
-        """Whether there is something new to know of a file, of which all bytes are there: `read` is worth another try.
+    @property
+    def state(self) -> object:
+        """Something else whenever more is known."""
+        return self._kernel
 
-        num_learned  what it was when `read` did not know the file; where others have learned since, that comes first
+    def learn(self, ref: FileRef, store_identity: str, data: Any, before: object) -> bool:
+        """Whether a file, of which all bytes are there, was understood: it and its like are known from now on.
+
+        before  the state when it was not known; if that is another by now, it is worth another look
         """
-        with self._lock:
-            return num_learned != self._num_learned or self._learn(ref, store_identity, data)
+        with self._lock:  # in the first jobs several threads meet the same kind of file: the first one learns it
+            if self._kernel is not before:
+                return True
+            return self._may_join and self._learn(ref, store_identity, data)
 
     def _learn(self, ref: FileRef, store_identity: str, data: Any) -> bool:
         try:
+            if version_at_end(data) == V0_1:
+                return self._kernel is None and self._learn_batches(ref)
             opened = open_whole((store_identity, ref.key, ref.size_bytes), data)
-            if opened is None or opened[0].version not in (V2_1, V2_2):
+            if opened is None:
                 return False
             file, schema = opened
-            found = self._pages_of(file.view(FileColumns(ref, self._leaves), keep=False).columns)
+            found = self._shape_of(file.view(FileColumns(ref, self._leaves), keep=False).columns)
         except REFUSALS:  # whoever reads it in general says what is wrong
             return False
         if found is None:
             return False
-        numbers = file.version.major, file.version.minor
-        return self._add((numbers, schema, file.footer.num_columns), found)
+        if self._kernel is not None and not self._shapes:  # of files of version 0.1, which stand alone
+            return False
+        return self._add((file.version, schema, file.footer.num_columns), found)
 
-    def _pages_of(self, columns: Sequence[Column]) -> list[KnownPage] | None:
-        """The only page of each column; None where one has others, or cannot be known."""
-        found: list[KnownPage] = []
+    def _learn_batches(self, ref: FileRef) -> bool:
+        """Whether files of version 0.1 can be known; they say nothing of themselves but where their pages are."""
+        from lance_io.encodings.v0_1.whole_leaf import WholeLeaf, known_batches  # which few tables need
+        from lance_io.file.open.batched_file import checked_ids
+
+        leaves = [leaf for leaf in map(WholeLeaf.of, self._leaves.paths) if leaf is not None]
+        kernel = known_batches(leaves, *checked_ids(ref))
+        if len(leaves) < len(self._leaves.paths):
+            self._may_join = False
+            return False
+        self._builders = [leaf.build_leaf for leaf in leaves]
+        self._kernel = kernel
+        return True
+
+    def _shape_of(self, columns: Sequence[Column]) -> _Shape | None:
+        """A file's, with the only page of each leaf; None where one has others, or cannot be known."""
+        found = _Shape([], {}, [])
         alike: dict[tuple[bytes, int, pa.DataType], KnownPage] = {}  # of wide files most columns are
         for column in in_turns(columns):
             pages, path = column.pages, column.path
-            if not isinstance(pages, Pages) or len(pages) != 1 or (info := pages.info(0)) is None:
+            if not isinstance(pages, Pages):
+                known = _known_array(pages, found)
+            elif len(pages) != 1 or (info := pages.info(0)) is None:
                 return None
-            key = info.encoding, len(info.buffer_sizes), path.leaf_type
-            is_plain = len(path.nodes) == 1 and path.members is None
-            known = alike.get(key) if is_plain else None
-            if known is None:
-                known = known_page(pages[0], info.encoding)
-                if known is None:
-                    return None
-                if is_plain:
+            else:
+                key = info.encoding, len(info.buffer_sizes), path.leaf_type
+                is_plain = len(path.nodes) == 1 and path.members is None
+                known = alike.get(key) if is_plain else None
+                known = known_page(pages[0], info.encoding) if known is None else known
+                if known is not None and is_plain:
                     alike[key] = known
-            found.append(known)
+                found.columns.append((column.index,))
+            if known is None:
+                return None
+            found.pages.append([known])
         return found
 
-    def _add(self, shape: tuple[tuple[int, int], bytes, int], pages: list[KnownPage]) -> bool:
-        """Whether there is something new in these pages, one for each column, and room for it."""
-        known = self._shapes.get(shape)
+    def _add(self, key: _Key, found: _Shape) -> bool:
+        """Whether there is something new in the pages of a file, and room for it."""
+        known = self._shapes.get(key)
         if known is None:
             if len(self._shapes) >= SHAPES_MAX:
                 return False
-            known = [[] for _ in pages]
+            known = _Shape(found.columns, found.headers, [[] for _ in found.pages])
+        pages = [of_leaf[0] for of_leaf in found.pages]
         others = next(iter(self._shapes.values()), None)
-        if others is not None and any([a[0].join_key != b.join_key for a, b in zip(others, pages, strict=True)]):
+        if others is not None and any(
+            [had[0].join_key != page.join_key for had, page in zip(others.pages, pages, strict=True)]
+        ):
             return False
-        new = [page.described not in [one.described for one in had] for had, page in zip(known, pages, strict=True)]
+        new = [
+            page.described not in [one.described for one in had] for had, page in zip(known.pages, pages, strict=True)
+        ]
         num_bytes = sum([len(page.described[0]) for page, is_new in zip(pages, new, strict=True) if is_new])
-        is_full = any([len(had) >= PAGES_MAX for had, is_new in zip(known, new, strict=True) if is_new])
+        is_full = any([len(had) >= PAGES_MAX for had, is_new in zip(known.pages, new, strict=True) if is_new])
         if not any(new) or is_full or self._learned_bytes + num_bytes > LEARNED_BYTES_MAX:
             return False
-        for had, page, is_new in zip(known, pages, new, strict=True):
+        for had, page, is_new in zip(known.pages, pages, new, strict=True):
             if is_new:
                 had.append(page)
-        self._shapes[shape] = known
+        self._shapes[key] = known
         self._learned_bytes += num_bytes
         if not self._builders:
             self._builders = [page.build for page in pages]
         self._kernel = self._made()
-        self._num_learned += 1
         return True
 
     def _made(self) -> _kernels.KnownFiles:
         shapes = [
             (
-                *shape,
+                key,
+                (PAGE_TYPES[key[0]], ALIGNMENT_BYTES if key[0] >= V2_1 else 1),
+                list(shape.headers.items()),
                 [
-                    (column, [page.described for page in pages])
-                    for column, pages in zip(self._leaves.columns, known, strict=True)
+                    (columns, [page.described for page in pages])
+                    for columns, pages in zip(shape.columns, shape.pages, strict=True)
                 ],
             )
-            for shape, known in self._shapes.items()
+            for key, shape in self._shapes.items()
         ]
-        return _kernels.KnownFiles(
-            shapes, PAGE_TYPES[V2_2], ORDINARY_START, METADATA_BYTES_MAX, ALIGNMENT_BYTES, PAGE_ROWS_MAX
-        )
+        return _kernels.KnownFiles(shapes, ORDINARY_START, METADATA_BYTES_MAX, ALIGNMENT_BYTES, PAGE_ROWS_MAX)
+
+
+def _known_array(pages: Any, found: _Shape) -> KnownPage | None:
+    """The page of a leaf of a file of version 2.0, whose columns are noted in what is found."""
+    from lance_io.encodings.v2_0.known_arrays import known_array  # with all that reads 2.0, which few tables need
+
+    lone = pages.lone
+    if lone is None:
+        return None
+    found.columns.append(tuple([index for index, _ in lone]))
+    found.headers.update(pages.headers)
+    return known_array(pages[0], [info for _, info in lone])

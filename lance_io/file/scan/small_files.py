@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 FILES_MAX: Final = 256  # of a job: 15 us each, and nothing interrupts it
 JOBS_PER_THREAD: Final = 4  # that each job under way is followed by: with few large ones a core idles at the end
 RUN_PAGES_MIN: Final = 24  # fewer are as quickly read one by one, and begin to be decoded sooner
+ENDS_TO_SIZE: Final = 2  # so many times the bytes that a manifest knows of may be in a file of version 0.1,
+ENDS_BYTES: Final = 64 * KIB  # and so many more: tables of pages, and statistics of batches
 LEAF_BYTES_MAX: Final = 16 * KIB  # of a file, on average: larger pages are worth a job each
 
 
@@ -67,6 +69,11 @@ def small_runs(
     yield from runs
 
 
+def size_of(ref: FileRef) -> int:
+    """Bytes of a file, about; 0 where nobody knows."""
+    return ref.size_bytes or ref.about_bytes
+
+
 class _Small:
     """Which files are worth reading as a whole: small ones, and those of which all of their many columns are wanted."""
 
@@ -86,7 +93,7 @@ class _Small:
         ref = source.files[0]
         if ref.field_ids != self._field_ids or ref.column_indices != self._column_indices:
             self._look_at(ref)
-        return self._leaves if 0 < ref.size_bytes <= self._bytes_max else None
+        return self._leaves if 0 < size_of(ref) <= self._bytes_max else None
 
     def _look_at(self, ref: FileRef) -> None:
         self._field_ids, self._column_indices = ref.field_ids, ref.column_indices
@@ -176,16 +183,19 @@ class _SmallFiles:
                 job.hand_over()
 
     def _following(self) -> _Job:
-        """The next files, as many as are worth a job."""
+        """The next files, as many as are worth a job; the sizes of all are known, or those of none."""
         first = self._next
-        end, num_bytes, num_rows = first, 0, 0
+        end, num_bytes, num_rows, is_sized = first, 0, 0, False
         while end < min(len(self._spans), first + self._files_max):
             source = self._spans[end][0]
-            num_bytes += source.files[0].size_bytes
-            num_rows += source.num_rows
-            if end > first and (num_bytes > limits.SCAN_FILES_BYTES or num_rows > limits.SCAN_JOB_ROWS):
-                num_bytes -= source.files[0].size_bytes
+            ref = source.files[0]
+            own_bytes, own_sized = size_of(ref), ref.size_bytes > 0
+            is_full = (
+                num_bytes + own_bytes > limits.SCAN_FILES_BYTES or num_rows + source.num_rows > limits.SCAN_JOB_ROWS
+            )
+            if end > first and (is_full or own_sized != is_sized):
                 break
+            num_bytes, num_rows, is_sized = num_bytes + own_bytes, num_rows + source.num_rows, own_sized
             end += 1
         return _Job(self._read, first, end, num_bytes)
 
@@ -202,16 +212,20 @@ class _SmallFiles:
     def _batches_of(self, job: _Job) -> Iterator[Batch]:
         sources = [source for source, _, _ in self._spans[job.first : job.end]]
         refs = [source.files[0] for source in sources]
-        read = read_whole_files(refs, self._context, self._sinks)
-        files = [(buffer, source.num_rows) for buffer, source in zip(read, sources, strict=True)]
+        bytes_max = ENDS_TO_SIZE * max(map(size_of, refs)) + ENDS_BYTES
+        read = read_whole_files(refs, self._context, self._sinks, bytes_max)
+        files: list[tuple[Any, int]] = [
+            (data if len(data) == size else b"", source.num_rows)  # what is larger than expected is read in general
+            for (data, size), source in zip(read, sources, strict=True)
+        ]
         at, known, identity = 0, self._known, self._context.store.identity
         while at < len(files):
-            num_learned = known.num_learned
+            before = known.state
             count, arrays = known.read(files[at:])
             if count:
                 yield self._joined(job.first + at, [num_rows for _, num_rows in files[at : at + count]], arrays)
                 at += count
-            elif not known.learn(refs[at], identity, files[at][0], num_learned):
+            elif not known.learn(refs[at], identity, files[at][0], before):
                 known.missed()
                 yield from self._read_alone(job.first + at)
                 at += 1
