@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.file.scan.known_files import MISSES_MIN
 from lance_io.format.version import V2_0
 from lance_io.proto import encodings_pb2 as pb
 from tests.file.known_scans import Counted, check_damage, opened
@@ -113,14 +114,16 @@ def test_empty_lists_and_compressed_files_are_read_in_general(tmp_path: Path, co
     coded = pa.field("coded", pa.string(), metadata={"lance-encoding:compression": "fsst"})
     schema = pa.schema([("list", pa.list_(pa.int32())), coded])
     for number in range(30):
-        lists = [[]] * ROWS if number % 3 == 0 else [[number, None]] * ROWS
+        lists = [[]] * ROWS if number % 7 == 0 else [[number, None]] * ROWS
         rows = pa.table([lists, [f"http://example.org/{number}/{i}" for i in range(ROWS)]], schema=schema)
         lance.write_dataset(rows, uri, mode="append", data_storage_version="2.0")
     ours, theirs = opened(tmp_path / "t"), lance.dataset(uri)
     assert ours.to_table(["list"]).equals(theirs.to_table(["list"]))
-    assert (counted.known, counted.missed) == (20, 10)
-    assert ours.to_table().equals(theirs.to_table())
-    assert (counted.known, counted.missed) == (20, 40)
+    assert (counted.known, counted.missed) == (25, 5)
+    for _ in range(2):
+        assert ours.to_table().equals(theirs.to_table())
+    assert counted.known == 25
+    assert MISSES_MIN <= counted.missed - 5 <= 30  # the second scan does not ask, nor does the first to its end
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.file.open.file_source import ReadContext
-    from lance_io.file.open.leaf_projection import Projection
+    from lance_io.file.open.leaf_projection import LeafColumns, Projection
     from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.scan.page_slices import Piece
     from lance_io.file.scan.readahead import Span
@@ -297,16 +297,28 @@ def scan_sync(
 ) -> Generator[ScanBatch | JoinedBatch, None, None]:
     """See `TableReader.scan_sync` and `TableReader.scan_joined`."""
     for first, end, leaves in small_runs(context, projection, spans, ahead):
-        some = spans[first:end]
-        if leaves is None:
-            found: Iterator[ScanBatch | JoinedBatch] = _scan_pieces(context, projection, some, first, batch_rows, ahead)
-        else:
-            found = scan_small(context, projection, some, first, leaves, ahead)
-        for batch in found:
+        for batch in _scan_run(context, projection, spans[first:end], first, leaves, batch_rows, ahead):
             if joins or isinstance(batch, ScanBatch):
                 yield batch
             else:
                 yield from batch.split(batch_rows)
+
+
+def _scan_run(
+    context: ReadContext,
+    projection: Projection,
+    spans: Sequence[Span],
+    first: int,
+    leaves: LeafColumns | None,
+    batch_rows: int | None,
+    ahead: Readahead,
+) -> Generator[ScanBatch | JoinedBatch, None, None]:
+    """The batches of some spans; `first` is the number of the first one, `leaves` what all have if they are small."""
+    if leaves is not None:
+        done = yield from scan_small(context, projection, spans, first, leaves, ahead)
+        spans, first = spans[done:], first + done
+    if spans:
+        yield from _scan_pieces(context, projection, spans, first, batch_rows, ahead)
 
 
 def _scan_pieces(

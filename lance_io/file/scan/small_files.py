@@ -145,8 +145,8 @@ class _SmallFiles:
         self._next = 0
         self._jobs: deque[_Job] = deque()
 
-    def batches(self) -> Generator[Batch, None, None]:
-        """Those of all spans."""
+    def batches(self) -> Generator[Batch, None, int]:
+        """Those of all spans, or of the first while most files turn out to be known; gives how many spans these are."""
         try:
             self._fill()
             while self._jobs:
@@ -163,6 +163,7 @@ class _SmallFiles:
                     for one in self._jobs:  # the caller goes away: the pool may begin what it has not needed so far
                         one.hand_over()
                     yield batch
+            return self._next
         finally:
             for job in self._jobs:
                 if job.take_back():
@@ -172,7 +173,7 @@ class _SmallFiles:
             self._held.end()
 
     def _fill(self) -> None:
-        while len(self._jobs) < self._ahead and self._next < len(self._spans):
+        while len(self._jobs) < self._ahead and self._next < len(self._spans) and self._known.is_worth_asking:
             job = self._following()
             if self._jobs and not self._held.has_room(job.num_bytes):
                 return
@@ -262,10 +263,12 @@ def scan_small(
     first: int,
     leaves: LeafColumns,
     ahead: Readahead,
-) -> Generator[Batch, None, None]:
-    """The batches of spans that are all of a small file each.
+) -> Generator[Batch, None, int]:
+    """The batches of spans that are all of a small file each, and how many of the spans these are of.
 
     first   the number of the first span
     leaves  what all of the files have
+
+    It ends early where most files have to be read in general: whoever reads those does that for several together.
     """
     return _SmallFiles(context, projection, spans, first, leaves, ahead).batches()
