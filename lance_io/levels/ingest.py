@@ -50,7 +50,8 @@ def ingester(field: Field, dtype: pa.DataType, given: Field) -> Callable[[pa.Arr
     `UnsupportedDataError` for nulls in the members of packed structs.
     """
     _check_same(given, field, field.name)
-    if dtype.id in _STORED_AS_THEY_ARE and field.nullable and field.logical_type != "json":
+    is_plain = dtype.id in _STORED_AS_THEY_ARE and not field.metadata  # marks of blobs, for one
+    if is_plain and field.nullable and field.logical_type != "json":
         return _keep
     is_changed = _is_changed(field, dtype)
     is_strict = any(map(_forbids_nulls, field.walk()))

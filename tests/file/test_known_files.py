@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILES, ROWS = 48, 60
+FRAGILE = 20  # of so many rows that they are not taken
 DAMAGES = 120
 WRITERS = [(module, version) for module in (lance, lance_io) for version in ("2.1", "2.2")]
 
@@ -159,6 +160,18 @@ def test_each_file_is_read_once(folder: Path) -> None:
     assert dataset.io_stats_incremental().read_iops == FILES
 
 
+def test_wide_files_of_few_rows_are_scanned(tmp_path: Path, counted: Counted) -> None:
+    """So few rows would be taken, were they not of so many columns."""
+    uri = str(tmp_path / "t")
+    columns = {f"c{number}": [number, number + 1, 5, 7 * number] for number in range(300)}
+    lance.write_dataset(pa.table(columns), uri, max_rows_per_file=2)
+    ours, theirs = opened(tmp_path / "t"), lance.dataset(uri)
+    assert ours.to_table().equals(theirs.to_table())
+    assert counted.known == 2
+    assert ours.to_table(["c1", "c299"]).equals(theirs.to_table(["c1", "c299"]))
+    assert counted.known == 2
+
+
 def test_files_of_all_kinds_keep_their_order(tmp_path: Path, counted: Counted) -> None:
     """Files that are learned, files that nothing is known of, and large ones between."""
     uri = str(tmp_path / "t")
@@ -207,17 +220,17 @@ def outcome(dataset: Any, **options: Any) -> Any:
 @pytest.fixture(scope="module", params=["2.1", "2.2"])
 def fragile(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("fragile") / "t"
-    for number in range(12):
+    for number in range(FRAGILE):
         rows = rows_of(number).select(["plain", "nullable", "text", "list", "constant", "coded", "same"])
-        lance.write_dataset(rows.slice(0, 20), str(made), mode="append", data_storage_version=request.param)
+        lance.write_dataset(rows, str(made), mode="append", data_storage_version=request.param)
     return made
 
 
-def test_damage_is_told_as_in_general(fragile: Path, tmp_path: Path) -> None:
+def test_damage_is_told_as_in_general(fragile: Path, tmp_path: Path, counted: Counted) -> None:
     """Whatever bytes of a file are others: what comes of it is the same, read together with its likes or by itself."""
     folder = shutil.copytree(fragile, tmp_path / "t")
     dice = random.Random(seed_of(5))
-    victim = sorted((folder / "data").iterdir())[dice.randrange(12)]
+    victim = sorted((folder / "data").iterdir())[dice.randrange(FRAGILE)]
     sound = victim.read_bytes()
     places = [dice.randrange(len(sound)) for _ in range(DAMAGES)] + [
         dice.randrange(-60, 0) for _ in range(DAMAGES // 4)
@@ -234,6 +247,7 @@ def test_damage_is_told_as_in_general(fragile: Path, tmp_path: Path) -> None:
             assert together.equals(alone), place
         kinds.add(isinstance(alone, tuple))
     assert kinds == {True, False}
+    assert counted.known and counted.missed
     victim.write_bytes(sound[:-100])
     kind, text = outcome(opened(folder))
     assert kind is lance_io.errors.FormatError and victim.name in text
@@ -280,16 +294,25 @@ def test_nothing_stays_held(folder: Path, processors: int, handed_over: list[Fut
         assert pool.avail_bytes == before
 
 
+@pytest.mark.parametrize("options", [{}, {"fragment_readahead": 8}])
+@pytest.mark.parametrize("number", [1, 2, 3, 7])
 def test_a_damaged_file_ends_a_scan_that_holds_nothing_then(
-    fragile: Path, tmp_path: Path, processors: int, handed_over: list[Future[Any]]
+    fragile: Path,
+    tmp_path: Path,
+    processors: int,
+    handed_over: list[Future[Any]],
+    number: int,
+    options: dict[str, Any],
 ) -> None:
+    """Also where it is found before there is a first batch, with others being decoded."""
     folder = shutil.copytree(fragile, tmp_path / "t")
-    victim = sorted((folder / "data").iterdir())[7]
+    paths = [file.path for fragment in lance.dataset(str(folder)).get_fragments() for file in fragment.data_files()]
+    victim = folder / "data" / paths[number]
     victim.write_bytes(victim.read_bytes()[:-1] + b"X")
     dataset = opened(folder)
     pool = dataset._state.context.pool
     before = pool.avail_bytes
     with pytest.raises(LanceError, match=victim.name):
-        dataset.to_table()
+        dataset.scanner(**options).to_table()
     wait(handed_over)
     assert pool.avail_bytes == before

@@ -143,6 +143,9 @@ class _Ahead:
         self._group_bytes = (
             group_bytes() if self._files_per_job == 1 else limits.SCAN_JOB_BYTES
         )  # other threads have files
+
+    def start(self) -> None:
+        """Begin; what this raises leaves jobs behind, which `close` lets go of."""
         self._fill()
 
     def _pieces(self, spans: Sequence[Span]) -> Iterator[tuple[int, int, Piece]]:
@@ -332,6 +335,7 @@ def _scan_pieces(
     """The batches of some spans; `first` is the number of the first one."""
     pieces = _Ahead(context, projection, spans, ahead)
     try:
+        pieces.start()
         for index, (_, start, end) in enumerate(spans):
             if batch_rows is None or end - start <= batch_rows:
                 whole = pieces.pop_span(index, start, end)
@@ -355,6 +359,7 @@ def read_sync(context: ReadContext, projection: Projection, spans: Sequence[Span
     collector = Collector(projection)
     ahead = _Ahead(context, projection, spans)
     try:
+        ahead.start()
         for index, (_, start, end) in enumerate(spans):
             leaves: dict[int, list[tuple[Piece, pa.Array]]] = {}
             while ahead.before(index, end):
