@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import aclosing, closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.open.leaf_projection import Projection
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     Pick = tuple[FragmentSource, IntArray]
     Part = tuple[FragmentSource, int]
-
-Batch = TypeVar("Batch", "ScanBatch", "ScanBatch | JoinedBatch")
 
 
 class TableReader:
@@ -90,12 +88,14 @@ class TableReader:
         spans_ahead   spans begun behind the one that is being given, as far as the pieces go; None for no other bound
                       than these, and for 8 on the engine's loop
         """
-        from lance_io.file.scan.readahead import readahead
-        from lance_io.file.scan.scan_sync import scan_sync
-
-        ahead = readahead(pieces_ahead, spans_ahead)
-        batches: Any = scan_sync(self.context, self.projection, spans, batch_rows, ahead)
-        return self._checked_sync(spans, batches) if self.context.checks_values else batches
+        with closing(
+            self.scan_joined(spans, batch_rows, pieces_ahead=pieces_ahead, spans_ahead=spans_ahead)
+        ) as batches:
+            for batch in batches:
+                if isinstance(batch, ScanBatch):
+                    yield batch
+                else:
+                    yield from batch.split(batch_rows)
 
     def scan_joined(
         self,
@@ -110,7 +110,7 @@ class TableReader:
         from lance_io.file.scan.scan_sync import scan_sync
 
         ahead = readahead(pieces_ahead, spans_ahead)
-        batches = scan_sync(self.context, self.projection, spans, batch_rows, ahead, joins=True)
+        batches = scan_sync(self.context, self.projection, spans, batch_rows, ahead)
         return self._checked_sync(spans, batches) if self.context.checks_values else batches
 
     def scan(
@@ -148,8 +148,8 @@ class TableReader:
         )
 
     def _checked_sync(
-        self, spans: Sequence[Span], batches: Generator[Batch, None, None]
-    ) -> Generator[Batch, None, None]:
+        self, spans: Sequence[Span], batches: Generator[ScanBatch | JoinedBatch, None, None]
+    ) -> Generator[ScanBatch | JoinedBatch, None, None]:
         with closing(batches):
             for batch in batches:
                 counts = (batch.num_rows,) if isinstance(batch, ScanBatch) else batch.row_counts

@@ -174,9 +174,9 @@ def test_other_numbers_in_a_message(tmp_path: Path, column: str) -> None:
 
 def _with_number(file: bytes, name: str, value: int) -> bytes | None:
     """The file with another number of as many bytes in a message; None where there is none, or no room for it."""
-    from lance_io.file.open.open_file import open_whole
+    from lance_io.file.open.open_file import open_ending
 
-    opened_file = open_whole(("", "", len(file)), file)
+    opened_file = open_ending(("", "", len(file)), file, 0)
     assert opened_file is not None
     assert opened_file[0].version == V2_0
     for info in opened_file[0].infos():

@@ -15,7 +15,7 @@ import pytest
 
 import lance_io
 from lance_io.errors import LanceError
-from lance_io.file.scan import small_files
+from lance_io.file.scan import pool_jobs
 from lance_io.file.scan.known_files import MISSES_MIN, KnownFiles
 from lance_io.file.scan.pool_jobs import PoolJob
 from tests.seeds import seed_of
@@ -255,7 +255,7 @@ def test_damage_is_told_as_in_general(fragile: Path, tmp_path: Path, counted: Co
 
 @pytest.fixture(params=[1, 2])
 def processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(small_files, "cpu_count", lambda: request.param)
+    monkeypatch.setattr(pool_jobs, "cpu_count", lambda: request.param)
     return int(request.param)
 
 

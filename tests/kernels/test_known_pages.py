@@ -10,7 +10,7 @@ import pytest
 
 from lance_io import _kernels
 from lance_io.encodings.known_pages import known_page
-from lance_io.file.open.open_file import open_whole
+from lance_io.file.open.open_file import open_ending
 from lance_io.format.columns import ORDINARY_START, PAGE_TYPES
 from lance_io.format.version import V2_2
 
@@ -48,7 +48,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 
 
 def shape_of(data: bytes, columns: tuple[int, ...] = (0, 1)) -> Any:
-    opened = open_whole(("", "file", len(data)), data)
+    opened = open_ending(("", "file", len(data)), data, 0)
     assert opened is not None
     file, schema = opened
     pages = []

@@ -107,12 +107,13 @@ def opened_alone(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile]:
     return file
 
 
-def open_whole(identity: tuple[str, str, int], data: Any) -> tuple[OpenedFile, bytes] | None:
-    """A file of which all bytes are there, and its schema as it stands in it; None unless it is as writers leave it.
+def open_ending(identity: tuple[str, str, int], data: Any, start: int) -> tuple[OpenedFile, bytes] | None:
+    """A file by its end, and its schema as it stands in it; None unless all metadata are there, as writers leave them.
 
+    data   the file from byte `start` on
     Raises FormatError or UnsupportedError.
     """
-    ending = decode_ending(data, 0, identity[2])
+    ending = decode_ending(data, start, identity[2])
     if ending is None:
         return None
     shared = _shared_schema(ending.descriptor, ending.footer.version)
@@ -175,10 +176,9 @@ def _brings_indexes(context: ReadContext) -> bool:
 def _parse(
     context: ReadContext, identity: tuple[str, str, int], tail: Tail, file_bytes: int, columns: Sequence[int]
 ) -> FileSteps[tuple[OpenedFile, Tail]]:
-    ending = decode_ending(tail.buffer, tail.start, file_bytes)
-    if ending is not None:
-        shared = _shared_schema(ending.descriptor, ending.footer.version)
-        return OpenedFile(identity, ending.footer, shared, ending.num_rows, ending.messages), tail
+    opened = open_ending(identity, tail.buffer, tail.start)
+    if opened is not None:
+        return opened[0], tail
     footer = decode_footer(tail.buffer, file_bytes=file_bytes)
     check_readable(footer.version)
     if footer.globals_table_at < tail.start:

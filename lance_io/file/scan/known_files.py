@@ -19,7 +19,7 @@ from lance_io import _kernels
 from lance_io.encodings.known_pages import KnownPage, known_page
 from lance_io.file.open.column_pages import Pages
 from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
-from lance_io.file.open.open_file import open_whole
+from lance_io.file.open.open_file import open_ending
 from lance_io.format.columns import ORDINARY_START, PAGE_TYPES
 from lance_io.format.error_context import REFUSALS
 from lance_io.format.footer import ALIGNMENT_BYTES
@@ -121,7 +121,7 @@ class KnownFiles:
         try:
             if version_at_end(data) == V0_1:
                 return self._kernel is None and self._learn_batches(ref)
-            opened = open_whole((store_identity, ref.key, ref.size_bytes), data)
+            opened = open_ending((store_identity, ref.key, ref.size_bytes), data, 0)
             if opened is None:
                 return False
             file, schema = opened

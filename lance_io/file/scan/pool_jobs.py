@@ -11,16 +11,17 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lance_io.io.stats import count_held
-from lance_io.runtime import cpu_pool
+from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from lance_io.io.budget import Pool
     from lance_io.io.stats import Sinks
 
 T = TypeVar("T")
+J = TypeVar("J", bound="PoolJob[Any]")
 
 
 class PoolJob(Generic[T]):
@@ -66,6 +67,61 @@ class PoolJob(Generic[T]):
             return False
         self._future = None
         return True
+
+
+class JobQueue(Generic[J]):
+    """Jobs of a scan in order: batches of the first are being given out, those behind it are ahead of need.
+
+    held  counts their bytes
+    """
+
+    def __init__(self, held: HeldBytes) -> None:
+        self._held = held
+        self._jobs: deque[J] = deque()
+        self._is_alone = cpu_count() == 1
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[J]:
+        return iter(self._jobs)
+
+    @property
+    def first(self) -> J:
+        """The first job."""
+        return self._jobs[0]
+
+    def add(self, job: J) -> None:
+        """One more job, which the pool may begin."""
+        self._jobs.append(job)
+        self._held.take(job)
+        if not self._is_alone:
+            job.hand_over()
+
+    def need_first(self) -> J:
+        """The first job, whose result is wanted now: with one processor nobody but the caller does it."""
+        job = self._jobs[0]
+        if self._is_alone:
+            job.take_back()
+        return job
+
+    def remove_first(self) -> None:
+        """All that the first job gave has been used."""
+        self._jobs.popleft()
+
+    def go_ahead(self) -> None:
+        """The caller goes away: the pool may begin what it has not needed so far."""
+        for job in self._jobs:
+            job.hand_over()
+
+    def close(self) -> None:
+        """Let go of what has not begun, and of what nobody will use."""
+        for job in self._jobs:
+            if job.take_back():
+                self._held.give_back(job)
+            self._held.drop(job)
+        self._jobs.clear()
+        self._held.end()
 
 
 class HeldBytes:

@@ -14,7 +14,7 @@ from lance_io.file.file_requests import read_file_sync, read_files_sync
 from lance_io.file.file_steps import side_by_side
 from lance_io.file.scan.batches import Collector, Cutter, ScanBatch, whole_span
 from lance_io.file.scan.page_slices import goes_behind, goes_with, read_group, read_groups
-from lance_io.file.scan.pool_jobs import HeldBytes, PoolJob
+from lance_io.file.scan.pool_jobs import HeldBytes, JobQueue, PoolJob
 from lance_io.file.scan.readahead import (
     DEFAULT_READAHEAD,
     KEPT_FILES_MAX,
@@ -23,10 +23,9 @@ from lance_io.file.scan.readahead import (
     group_bytes,
     in_row_order,
 )
-from lance_io.file.scan.small_files import scan_small, small_runs
+from lance_io.file.scan.small_files import SmallFiles, small_runs
 from lance_io.io.spares import spares
 from lance_io.levels.arrays import memory_bytes
-from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -132,9 +131,8 @@ class _Ahead:
         self._projection = projection
         self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
         self._held = HeldBytes(context.io_buffer_bytes, context.pool, self._sinks)
-        self._jobs: deque[_Job] = deque()
+        self._jobs: JobQueue[_Job] = JobQueue(self._held)
         self._ahead = ahead
-        self._is_alone = cpu_count() == 1
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
         self._leaf_ids = list(projection.leaves)
         self._keeps = len(spans) <= KEPT_FILES_MAX
@@ -143,10 +141,11 @@ class _Ahead:
         self._group_bytes = (
             group_bytes() if self._files_per_job == 1 else limits.SCAN_JOB_BYTES
         )  # other threads have files
-
-    def start(self) -> None:
-        """Begin; what this raises leaves jobs behind, which `close` lets go of."""
-        self._fill()
+        try:
+            self._fill()
+        except BaseException:  # some jobs may have begun
+            self.close()
+            raise
 
     def _pieces(self, spans: Sequence[Span]) -> Iterator[tuple[int, int, Piece]]:
         """All pieces, each with its span and leaf."""
@@ -209,10 +208,7 @@ class _Ahead:
                 assert self._next is not None, "looked at above"
                 job.add(self._next)
                 self._next = next(self._source, None)
-            self._jobs.append(job)
-            self._held.take(job)
-            if not self._is_alone:
-                job.hand_over()
+            self._jobs.add(job)
 
     @property
     def _begins_job(self) -> bool:
@@ -220,7 +216,7 @@ class _Ahead:
         if self._next is None or not self._jobs:
             return self._next is not None
         index, _, piece = self._next
-        return self._is_near(index, self._jobs[0]) and self._held.has_room(piece.num_bytes)
+        return self._is_near(index, self._jobs.first) and self._held.has_room(piece.num_bytes)
 
     def _goes_into(self, job: _Job) -> bool:
         """Whether the next piece is worth doing in one job with those before it, and may be begun."""
@@ -232,7 +228,8 @@ class _Ahead:
         first = job.groups[-1][0]
         if piece.file is first.file:
             return goes_with(piece, first, job.group_bytes, self._group_bytes)
-        has_place = len(job.groups) < self._files_per_job and self._is_near(index, self._jobs[0] if self._jobs else job)
+        oldest = self._jobs.first if self._jobs else job
+        has_place = len(job.groups) < self._files_per_job and self._is_near(index, oldest)
         return has_place and goes_behind(piece, job.num_rows, job.num_bytes)
 
     def _is_near(self, index: int, oldest: _Job) -> bool:
@@ -242,51 +239,42 @@ class _Ahead:
         """True when the next piece belongs to the span and starts before the row."""
         if not self._jobs:
             return False
-        index, piece = self._jobs[0].first
+        index, piece = self._jobs.first.first
         return index == span_index and piece.row_start < row
 
     def pop_span(self, index: int, start: int, end: int) -> tuple[list[Piece], list[pa.Array]] | None:
         """All of a span's rows, if these are the next piece of each leaf; None otherwise."""
         leaf_ids = self._leaf_ids
-        if not self._jobs or not leaf_ids or not self._jobs[0].has_next(index, leaf_ids, start, end):
+        if not self._jobs or not leaf_ids or not self._jobs.first.has_next(index, leaf_ids, start, end):
             return None
-        job = self._jobs[0]
-        if self._is_alone:
-            job.take_back()
+        job = self._jobs.need_first()
         found = job.pop_together(len(leaf_ids), end - start)
         if found is None:
             return None
         self._held.use_together(job, leaf_ids)
-        if not job:
-            self._jobs.popleft()
-            self._fill()
+        self._go_on(job)
         return found
 
     def pop(self) -> tuple[int, Piece, pa.Array]:
         """The next piece, decoded."""
-        job = self._jobs[0]
-        if self._is_alone:
-            job.take_back()
+        job = self._jobs.need_first()
         found = job.pop()
         self._held.use(job, found[0])
-        if not job:
-            self._jobs.popleft()
-            self._fill()
+        self._go_on(job)
         return found
 
+    def _go_on(self, job: _Job) -> None:
+        if not job:
+            self._jobs.remove_first()
+            self._fill()
+
     def go_ahead(self) -> None:
-        """The caller goes away: the pool may begin what it has not needed so far."""
-        for job in self._jobs:
-            job.hand_over()
+        """See `JobQueue`."""
+        self._jobs.go_ahead()
 
     def close(self) -> None:
-        """Let go of what has not begun."""
-        for job in self._jobs:
-            if job.take_back():
-                self._held.give_back(job)
-            self._held.drop(job)
-        self._jobs.clear()
-        self._held.end()
+        """See `JobQueue`."""
+        self._jobs.close()
 
 
 def scan_sync(
@@ -295,16 +283,10 @@ def scan_sync(
     spans: Sequence[Span],
     batch_rows: int | None,
     ahead: Readahead,
-    *,
-    joins: bool = False,
 ) -> Generator[ScanBatch | JoinedBatch, None, None]:
-    """See `TableReader.scan_sync` and `TableReader.scan_joined`."""
+    """See `TableReader.scan_joined`."""
     for first, end, leaves in small_runs(context, projection, spans, ahead):
-        for batch in _scan_run(context, projection, spans[first:end], first, leaves, batch_rows, ahead):
-            if joins or isinstance(batch, ScanBatch):
-                yield batch
-            else:
-                yield from batch.split(batch_rows)
+        yield from _scan_run(context, projection, spans[first:end], first, leaves, batch_rows, ahead)
 
 
 def _scan_run(
@@ -318,7 +300,7 @@ def _scan_run(
 ) -> Generator[ScanBatch | JoinedBatch, None, None]:
     """The batches of some spans; `first` is the number of the first one, `leaves` what all have if they are small."""
     if leaves is not None:
-        done = yield from scan_small(context, projection, spans, first, leaves, ahead)
+        done = yield from SmallFiles(context, projection, spans, first, leaves, ahead).batches()
         spans, first = spans[done:], first + done
     if spans:
         yield from _scan_pieces(context, projection, spans, first, batch_rows, ahead)
@@ -335,7 +317,6 @@ def _scan_pieces(
     """The batches of some spans; `first` is the number of the first one."""
     pieces = _Ahead(context, projection, spans, ahead)
     try:
-        pieces.start()
         for index, (_, start, end) in enumerate(spans):
             if batch_rows is None or end - start <= batch_rows:
                 whole = pieces.pop_span(index, start, end)
@@ -359,7 +340,6 @@ def read_sync(context: ReadContext, projection: Projection, spans: Sequence[Span
     collector = Collector(projection)
     ahead = _Ahead(context, projection, spans)
     try:
-        ahead.start()
         for index, (_, start, end) in enumerate(spans):
             leaves: dict[int, list[tuple[Piece, pa.Array]]] = {}
             while ahead.before(index, end):

@@ -15,12 +15,11 @@ from lance_io.file.open.leaf_projection import FileColumns
 from lance_io.file.scan.batches import Cutter, JoinedBatch
 from lance_io.file.scan.known_files import KnownFiles
 from lance_io.file.scan.page_slices import read_group
-from lance_io.file.scan.pool_jobs import HeldBytes, PoolJob
+from lance_io.file.scan.pool_jobs import HeldBytes, JobQueue, PoolJob
 from lance_io.file.scan.readahead import file_pieces
 from lance_io.io.spares import spares
 from lance_io.levels.arrays import memory_bytes
 from lance_io.limits import KIB
-from lance_io.runtime import cpu_count
 from lance_io.runtime.turns import in_turns
 
 if TYPE_CHECKING:
@@ -115,10 +114,11 @@ class _Job(PoolJob["deque[Batch]"]):
         self.end = end
 
 
-class _SmallFiles:
-    """Jobs over all spans in order, a bounded number of them under way.
+class SmallFiles:
+    """A scan of spans that are all of a small file each.
 
-    first  the number of the first span
+    first   the number of the first span
+    leaves  what all of the files have
     """
 
     def __init__(
@@ -140,37 +140,31 @@ class _SmallFiles:
         self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
         self._held = HeldBytes(context.io_buffer_bytes, context.pool, self._sinks)
         self._ahead = ahead.pieces
-        self._is_alone = cpu_count() == 1
         self._files_max = min(FILES_MAX, max(1, len(spans) // (JOBS_PER_THREAD * ahead.pieces)))
         self._next = 0
-        self._jobs: deque[_Job] = deque()
+        self._jobs: JobQueue[_Job] = JobQueue(self._held)
 
     def batches(self) -> Generator[Batch, None, int]:
-        """Those of all spans, or of the first while most files turn out to be known; gives how many spans these are."""
+        """Those of all spans, or of the first while most files turn out to be known; gives how many spans these are.
+
+        Where most have to be read in general, whoever goes on with the others does that for several together.
+        """
         try:
             self._fill()
             while self._jobs:
-                job = self._jobs[0]
-                if self._is_alone:
-                    job.take_back()
+                job = self._jobs.need_first()
                 found = job.result()
                 while found:
                     batch = found.popleft()
                     self._held.use(job, 0)
                     if not found:
-                        self._jobs.popleft()
+                        self._jobs.remove_first()
                         self._fill()
-                    for one in self._jobs:  # the caller goes away: the pool may begin what it has not needed so far
-                        one.hand_over()
+                    self._jobs.go_ahead()
                     yield batch
             return self._next
         finally:
-            for job in self._jobs:
-                if job.take_back():
-                    self._held.give_back(job)
-                self._held.drop(job)
-            self._jobs.clear()
-            self._held.end()
+            self._jobs.close()
 
     def _fill(self) -> None:
         while len(self._jobs) < self._ahead and self._next < len(self._spans) and self._known.is_worth_asking:
@@ -178,10 +172,7 @@ class _SmallFiles:
             if self._jobs and not self._held.has_room(job.num_bytes):
                 return
             self._next = job.end
-            self._jobs.append(job)
-            self._held.take(job)
-            if not self._is_alone:
-                job.hand_over()
+            self._jobs.add(job)
 
     def _following(self) -> _Job:
         """The next files, as many as are worth a job; the sizes of all are known, or those of none."""
@@ -254,21 +245,3 @@ class _SmallFiles:
             cutter.add(leaf_id, piece, array)
         while cutter.position < cutter.end:
             yield cutter.cut()
-
-
-def scan_small(
-    context: ReadContext,
-    projection: Projection,
-    spans: Sequence[Span],
-    first: int,
-    leaves: LeafColumns,
-    ahead: Readahead,
-) -> Generator[Batch, None, int]:
-    """The batches of spans that are all of a small file each, and how many of the spans these are of.
-
-    first   the number of the first span
-    leaves  what all of the files have
-
-    It ends early where most files have to be read in general: whoever reads those does that for several together.
-    """
-    return _SmallFiles(context, projection, spans, first, leaves, ahead).batches()
