@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
+import sys
 from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
 
@@ -207,6 +209,33 @@ def test_what_is_never_known_is_not_asked_for_again(tmp_path: Path, counted: Cou
         assert dataset.to_table().equals(lance.dataset(uri).to_table())
     assert counted.known == 0
     assert MISSES_MIN <= counted.missed <= 80  # of 240: only the first scan asked
+
+
+FORKED = """
+import gc, os, signal, sys
+import lance_io
+from lance_io.file.scan.known_files import KnownFiles
+table = lance_io.dataset(sys.argv[1])
+fragments = table.get_fragments()
+assert table.scanner(fragments=fragments[:30]).to_table().num_rows == 1800
+(known,) = [one for one in gc.get_objects() if isinstance(one, KnownFiles)]
+known._lock.acquire()  # as a thread would have it that is learning what the others look like
+if not (child := os.fork()):
+    signal.alarm(60)
+    assert table.to_table().num_rows == 3600
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_a_forked_child_learns_for_itself(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    for first, version in ((0, "2.2"), (1800, "2.1")):
+        rows = pa.table({"n": range(first, first + 1800), "s": [str(one) for one in range(1800)]})
+        lance.write_dataset(rows, uri, mode="append", max_rows_per_file=60, data_storage_version=version)
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, uri]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def outcome(dataset: Any, **options: Any) -> Any:

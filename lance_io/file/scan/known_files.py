@@ -28,6 +28,7 @@ from lance_io.format.version import V0_1, V2_1, FileVersion
 from lance_io.limits import METADATA_BYTES_MAX, MIB, PAGE_ROWS_MAX
 from lance_io.records import dataclass
 from lance_io.runtime.turns import in_turns
+from lance_io.store.forking import survive_fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,13 +67,18 @@ class KnownFiles:
 
     def __init__(self, leaves: LeafColumns) -> None:
         self._leaves = leaves
+        self.start_over()
+        survive_fork(self)
+
+    def start_over(self) -> None:
+        """Know nothing: after a fork nobody ends what another thread was about to learn."""
         self._lock = threading.Lock()
         self._shapes: dict[_Key, _Shape] = {}
         self._kernel: _kernels.KnownFiles | _kernels.KnownBatches | None = None
         self._builders: list[Callable[[Leaf], pa.Array]] = []
         self._learned_bytes = 0
         self._num_read = self._num_missed = 0
-        self._may_join = not any(pa.types.is_dictionary(path.leaf_type) for path in leaves.paths)
+        self._may_join = not any(pa.types.is_dictionary(path.leaf_type) for path in self._leaves.paths)
 
     @classmethod
     def of(cls, leaves: LeafColumns) -> KnownFiles:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import struct
 from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
-from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lance_io import _kernels
@@ -49,7 +48,6 @@ FOOTER_BYTES: Final = _FOOTER.size
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS_MAX: Final = 253_402_300_799  # the last second of the year 9999, where Python's calendar ends
 _SECONDS_MIN: Final = -62_135_596_800
-_completing: Final = Lock()
 VERSION_MAX: Final = (1 << 64) - 1
 LIBRARY: Final = "lance_io"  # what this library calls itself as the writer of a manifest
 
@@ -83,11 +81,12 @@ class StoredMessage:
 
     def whole(self) -> table_pb2.Manifest:
         """The message with all that is in it, not to be changed."""
-        if self._schema is not None:
-            with _completing:
-                if self._schema is not None:
-                    self.rest.MergeFromString(self._schema)
-                    self._schema = None
+        schema = self._schema
+        if schema is not None:  # another message: somebody may be reading this one
+            message = table_pb2.Manifest()
+            message.CopyFrom(self.rest)
+            message.MergeFromString(schema)
+            self.rest, self._schema = message, None
         return self.rest
 
 
