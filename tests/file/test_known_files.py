@@ -17,7 +17,7 @@ import pytest
 
 import lance_io
 from lance_io.errors import LanceError
-from lance_io.file.scan import pool_jobs
+from lance_io.file.scan import pool_jobs, small_files
 from lance_io.file.scan.known_files import MISSES_MIN, KnownFiles
 from lance_io.file.scan.pool_jobs import PoolJob
 from tests.seeds import seed_of
@@ -162,7 +162,7 @@ def test_each_file_is_read_once(folder: Path) -> None:
     assert dataset.io_stats_incremental().read_iops == FILES
 
 
-def test_wide_files_of_few_rows_are_scanned(tmp_path: Path, counted: Counted) -> None:
+def test_wide_files_of_few_rows_are_scanned(tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     """So few rows would be taken, were they not of so many columns."""
     uri = str(tmp_path / "t")
     columns = {f"c{number}": [number, number + 1, 5, 7 * number] for number in range(300)}
@@ -171,6 +171,9 @@ def test_wide_files_of_few_rows_are_scanned(tmp_path: Path, counted: Counted) ->
     assert ours.to_table().equals(theirs.to_table())
     assert counted.known == 2
     assert ours.to_table(["c1", "c299"]).equals(theirs.to_table(["c1", "c299"]))
+    assert counted.known == 2
+    monkeypatch.setattr(small_files, "LEAVES_MAX", 299)  # a call for more would last too long
+    assert opened(tmp_path / "t").to_table().equals(theirs.to_table())
     assert counted.known == 2
 
 

@@ -39,6 +39,7 @@ JOBS_PER_THREAD: Final = 4  # that each job under way is followed by: with few l
 RUN_PAGES_MIN: Final = 24  # fewer are as quickly read one by one, and begin to be decoded sooner
 ENDS_TO_SIZE: Final = 2  # so many times the bytes that a manifest knows of may be in a file of version 0.1,
 ENDS_BYTES: Final = 64 * KIB  # and so many more: tables of pages, and statistics of batches
+LEAVES_MAX: Final = 8192  # of a file: 10 us each in a call that nothing interrupts
 LEAF_BYTES_MAX: Final = 16 * KIB  # of a file, on average: larger pages are worth a job each
 
 
@@ -98,7 +99,7 @@ class _Small:
         self._field_ids, self._column_indices = ref.field_ids, ref.column_indices
         leaves = self._projection.leaf_columns(ref)
         count = len(leaves.columns)
-        self._leaves = leaves if count and KnownFiles.of(leaves).is_worth_asking else None
+        self._leaves = leaves if 0 < count <= LEAVES_MAX and KnownFiles.of(leaves).is_worth_asking else None
         many_bytes = count * LEAF_BYTES_MAX if count == len(ref.columns) else 0
         self._bytes_max = min(limits.SCAN_PIECE_BYTES, max(self._whole_bytes, many_bytes))
 
