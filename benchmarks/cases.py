@@ -56,6 +56,7 @@ class Case:
     profiled             gives our operation alone, for `--profile`; None where that makes no sense
     rounds_max           rounds that say enough, where one takes long or all give the same
     rounds_factor        how many times as many rounds are asked for, where they differ widely
+    seconds              after this time no round begins, but for the first few, where no number is asked for
     amounts              what one operation moves, for rates: "rows", "bytes", "commits"; known once `make` has run
     ceiling_goal         as `goal`, beside what nobody can beat
     share_goal           as `goal`, beside what an equal share of all processes would be
@@ -71,6 +72,7 @@ class Case:
     profiled: Callable[[], Operation] | None = None
     rounds_max: int | None = None
     rounds_factor: int = 1
+    seconds: float = 12.0
     amounts: dict[str, float] = field(default_factory=dict)
     ceiling_goal: float | None = None
     share_goal: float | None = None

@@ -12,6 +12,7 @@ threads do not count. Results are dropped outside the measured time, where the o
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from typing import Any
 
 TURN_S = 0.02
 LONG_S = 1.0
+ROUNDS_MIN = 5  # have a median that one busy second does not move, and quartiles
 
 Operation = Callable[[int], Any]
 """Does the work once; the argument numbers the repetition, so that each may take other rows."""
@@ -95,12 +97,23 @@ def operations_per_turn(operation: Operation) -> int:
     return max(1, round(TURN_S / max(best_s, 1e-7)))
 
 
-def alternate(turns: Mapping[str, Turn], rounds: int) -> dict[str, Samples]:
-    """`rounds` times one turn of each contender, in an order that is reversed every other round."""
+def alternate(
+    turns: Mapping[str, Turn],
+    rounds: int,
+    seconds: float = math.inf,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Samples]:
+    """`rounds` times one turn of each contender, in an order that is reversed every other round.
+
+    None begins after `seconds`, but for the first `ROUNDS_MIN`.
+    """
     samples = {name: Samples() for name in turns}
     order = list(turns)
     gc.collect()
+    until = clock() + seconds
     for number in range(rounds):
+        if number >= ROUNDS_MIN and clock() >= until:
+            break
         for name in order if number % 2 == 0 else reversed(order):
             samples[name].add(turns[name](number))
     return samples

@@ -104,10 +104,15 @@ class Finding:
 
 @dataclass
 class Report:
-    """All findings of a run, and on what they were found."""
+    """All findings of a run, and on what they were found.
+
+    rounds    that were asked for; time may have allowed fewer
+    seconds   that the run took
+    """
 
     scale: float
     rounds: int
+    seconds: float = 0.0
     machine: dict[str, Any] = field(default_factory=lambda: describe_machine())
     versions: dict[str, str] = field(default_factory=lambda: describe_versions())
     made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
@@ -259,7 +264,8 @@ def as_table(report: Report) -> Table:
     grid = Table(
         title=f"lance_io {versions['lance_io']}, pylance {versions['pylance']}, pyarrow {versions['pyarrow']}",
         caption=(
-            f"{machine['processor']}, {machine['cores']} cores, scale {report.scale:g}, {report.rounds} rounds. "
+            f"{machine['processor']}, {machine['cores']} cores, scale {report.scale:g}, up to {report.rounds} "
+            f"rounds, {report.seconds / 60:.0f} minutes. "
             "Ratios: median of the rounds, then quartiles."
         ),
         box=box.SIMPLE_HEAD,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="PATTERN", action="append", default=[], help="cases, as in take/five")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the rows of the tables (default: 1)")
-    parser.add_argument("--repeat", type=int, default=ROUNDS, metavar="N", help=f"rounds (default: {ROUNDS})")
+    parser.add_argument(
+        "--repeat", type=int, metavar="N", help=f"rounds of every case (default: up to {ROUNDS}, as time allows)"
+    )
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="where to write latest.json and latest.png")
     parser.add_argument("--cache", type=Path, default=default_cache(), metavar="FOLDER", help="where tables are kept")
     parser.add_argument("--profile", action="store_true", help="profile our side of the cases, measure nothing")
@@ -65,15 +68,18 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.scale <= 0:
         parser.error("--scale must be above 0")
-    if options.repeat < 1:
+    if options.repeat is not None and options.repeat < 1:
         parser.error("--repeat must be at least 1")
     options.only += options.cases
     return options
 
 
-def measured(case: Case, rounds: int) -> Finding:
-    """Run one case."""
-    return Finding.of(case, alternate(case.make(), case.rounds(rounds)))
+def measured(case: Case, rounds: int | None) -> Finding:
+    """Run one case, for as many rounds as are asked for, or as its time allows."""
+    turns = case.make()
+    if rounds is None:
+        return Finding.of(case, alternate(turns, case.rounds(ROUNDS), case.seconds))
+    return Finding.of(case, alternate(turns, case.rounds(rounds)))
 
 
 def line(finding: Finding) -> str:
@@ -87,7 +93,7 @@ def line(finding: Finding) -> str:
 
 def ask_bucket(options: argparse.Namespace, tables: Tables, console: Console) -> None:
     """Requests, bytes and times of both libraries against `--s3`."""
-    found = buckets.costs(tables, options.s3, options.bucket, options.latency, options.repeat)
+    found = buckets.costs(tables, options.s3, options.bucket, options.latency, options.repeat or ROUNDS)
     console.print(buckets.as_table(found, options.latency))
     if options.output or options.scale == 1:
         path = (options.output or RESULTS) / "bucket.json"
@@ -115,11 +121,13 @@ def run(argv: Sequence[str] | None = None, console: Console | None = None) -> Re
             console.print(profile_text(case), markup=False, soft_wrap=True)
         return None
 
-    report = Report(scale=options.scale, rounds=options.repeat)
+    report = Report(scale=options.scale, rounds=options.repeat or ROUNDS)
+    started_s = time.monotonic()
     for case in cases:
         finding = measured(case if options.scale == 1 else without_goals(case), options.repeat)
         report.findings.append(finding)
         console.print(line(finding))
+    report.seconds = time.monotonic() - started_s
     console.print(as_table(report))
     console.print(sums(report))
     complete = options.scale == 1 and not options.only

@@ -51,6 +51,7 @@ CORES = 2
 CEILING_GOAL = 0.9
 ROUNDS_MAX = 9  # a query takes half a second
 READ_ROUNDS_FACTOR = 16  # ratios of single rounds are spread over a quarter, and the goal is a tenth from the ceiling
+READ_SECONDS = 60.0  # some thirty rounds
 FILTER = "number < 0.05"
 VECTORS = {"vector.arrow.fixed-size-list.size": "256"}  # Parquet only knows lists
 TUNED = {"tune_worker": "true"}
@@ -135,7 +136,14 @@ def read_case(spark: SparkTurns, table: str, what: str) -> Case:
         return spark.turns(queries, WARM_ROUNDS)
 
     name = f"spark/read/{_short(table)}/{what}"
-    return Case(name, make, ceiling_goal=CEILING_GOAL, rounds_factor=READ_ROUNDS_FACTOR, amounts=amounts)
+    return Case(
+        name,
+        make,
+        ceiling_goal=CEILING_GOAL,
+        rounds_factor=READ_ROUNDS_FACTOR,
+        seconds=READ_SECONDS,
+        amounts=amounts,
+    )
 
 
 def tasks_case(spark: SparkTurns, num_tasks: int) -> Case:

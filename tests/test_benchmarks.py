@@ -175,6 +175,20 @@ def test_contenders_take_turns_and_ratios_are_taken_within_a_round() -> None:
     assert measure.times_better(samples, "ours", "peer") == measure.Spread(median=3, low=2.5, high=4)
 
 
+def test_no_round_begins_when_the_time_is_over_but_for_the_first_five() -> None:
+    now = 0.0
+
+    def turn(number: int) -> measure.Sample:
+        nonlocal now
+        now += 10.0
+        return measure.Sample(float(number), 0.0)
+
+    def num_rounds(rounds: int, seconds: float) -> int:
+        return len(measure.alternate({"ours": turn}, rounds, seconds, lambda: now)["ours"].values)
+
+    assert [num_rounds(9, 1), num_rounds(3, 1), num_rounds(9, 70), num_rounds(9, 1000)] == [5, 3, 7, 9]
+
+
 def test_cases_ask_for_more_or_fewer_rounds() -> None:
     def rounds(**limits: int) -> int:
         return cases.Case("any", dict, **limits).rounds(7)
@@ -210,13 +224,13 @@ def test_processes_append_to_one_table(tmp_path: Path) -> None:
 
 
 def test_the_smallest_share_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 120 appends in a minute an equal share of three is 40: of these one made three quarters."""
+    """Of 120 appends in half a minute an equal share of three is 40: of these one made three quarters."""
     said = [{"appends": appends, "cpu_s": 1.0} for appends in (50, 30, 40)]
     monkeypatch.setattr(shares, "append_together", lambda libraries, path, seconds: said)
     monkeypatch.setattr(tables.Tables, "new_folder", lambda self: tmp_path)
     (case,) = chosen_cases(tables.Tables(tmp_path, 1.0), ["share/beside/3"])
     finding = measured(case, rounds=5)
-    assert (finding.values["lance_io"].median, finding.values["equal share"].median) == (2.0, 1.5)
+    assert (finding.values["lance_io"].median, finding.values["equal share"].median) == (1.0, 0.75)
     assert (finding.against["equal share"].median, finding.reached("equal share"), finding.rounds) == (0.75, True, 1)
 
 
