@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 FILES_MAX: Final = 256  # of a job: 15 us each, and nothing interrupts it
 JOBS_PER_THREAD: Final = 4  # that each job under way is followed by: with few large ones a core idles at the end
+FILES_MIN: Final = 16  # of a job, while each that is under way has some: what a job costs by itself is as much as five
 RUN_PAGES_MIN: Final = 24  # fewer are as quickly read one by one, and begin to be decoded sooner
 ENDS_TO_SIZE: Final = 2  # so many times the bytes that a manifest knows of may be in a file of version 0.1,
 ENDS_BYTES: Final = 64 * KIB  # and so many more: tables of pages, and statistics of batches
@@ -141,7 +142,8 @@ class SmallFiles:
         self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
         self._held = HeldBytes(context.io_buffer_bytes, context.pool, self._sinks)
         self._ahead = ahead.pieces
-        self._files_max = min(FILES_MAX, max(1, len(spans) // (JOBS_PER_THREAD * ahead.pieces)))
+        fewest = min(FILES_MIN, -(-len(spans) // ahead.pieces))
+        self._files_max = min(FILES_MAX, max(fewest, len(spans) // (JOBS_PER_THREAD * ahead.pieces)))
         self._next = 0
         self._jobs: JobQueue[_Job] = JobQueue(self._held)
 
