@@ -72,7 +72,7 @@ class Case:
     profiled: Callable[[], Operation] | None = None
     rounds_max: int | None = None
     rounds_factor: int = 1
-    seconds: float = 12.0
+    seconds: float = 8.0
     amounts: dict[str, float] = field(default_factory=dict)
     ceiling_goal: float | None = None
     share_goal: float | None = None
@@ -160,10 +160,12 @@ def measured_by(module: str, *arguments: str) -> Sample:
     return Sample(**json.loads(done.stdout))
 
 
-def fresh(what: str, contenders: tuple[str, ...], path_of: Callable[[str], str]) -> dict[str, Turn]:
-    """Turns that each start an interpreter; a first one per contender, which compiles bytecode, is not counted."""
-    turns: dict[str, Turn] = {}
-    for who in contenders:
-        turns[who] = partial(probe, what, who, path_of(who))
-        turns[who](0)
+def fresh(
+    what: str, contenders: tuple[str, ...], path_of: Callable[[str], str], is_timed: bool = True
+) -> dict[str, Turn]:
+    """Turns that each start an interpreter. Of timed ones a first, which compiles bytecode, is not counted."""
+    turns: dict[str, Turn] = {who: partial(probe, what, who, path_of(who)) for who in contenders}
+    if is_timed:
+        for turn in turns.values():
+            turn(0)
     return turns

@@ -144,5 +144,5 @@ def compaction_cases(tables: Tables) -> Iterator[Case]:
         yield case(f"compact/encode/{num_files}", table, compact, COMPACT_GOAL)
         yield case(f"compact/copy/{num_files}", table, partial(compact, **COPY), COMPACT_GOAL)
         yield case(f"compact/bytes/{num_files}", table, compact, BYTES_GOAL, sizes=True, rounds_max=1)
-    yield case(f"cleanup/{OLD_VERSIONS}", partial(old_versions, tables), clean_up, GOAL)
+    yield case(f"cleanup/{OLD_VERSIONS}", partial(old_versions, tables), clean_up, GOAL, rounds_max=3)
     yield case("delete/1%", partial(small_files, tables, FILES[0]), delete, GOAL)

@@ -1,5 +1,8 @@
 """The drawing of a report: one line for each case, how many times less time (or memory) we need than a peer.
 
+Of the functions of filters, which are very many, only those that are slowest beside pylance are drawn; groups that have
+a table in the document are left out, unless there is nothing else.
+
 Right of 1 we are better. A dot is the median of the rounds, the bar through it spans the quartiles; the goals are short
 strokes in the color of the peer they are set against.
 """
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from benchmarks.cases import (
@@ -63,13 +67,17 @@ LABELS = {
     LIMIT: "limit",
 }
 INK, FAINT = "#30343b", "#d8dbe0"
+TABLED_GROUPS = frozenset({"shapes", "change", "bytes", "compact", "cleanup", "delete"})
+FUNCTIONS_MAX = 20
 TITLES = {
     "take": "Take random rows, metadata warm",
     "scan": "Scan",
     "open": "Open, import, first row",
     "memory": "Peak memory of a scan, growth of a write",
     "filter": "Scan with a filter",
+    "functions": f"Functions of filters, processor time: the {FUNCTIONS_MAX} that are slowest beside pylance",
     "write": "Write a table",
+    "kinds": "Real text and numbers: size, processor time of writing",
     "size": "Size of what was written",
     "commit": "Append and commit",
     "share": "Append in several processes: the time of the one that makes the fewest",
@@ -84,7 +92,7 @@ LINE_INCHES, PANEL_INCHES = 0.21, 0.75
 
 def draw(report: Report, path: Path) -> None:
     """Draw `report` into the PNG file `path`."""
-    panels = grouped(report.findings)
+    panels = drawn(report.findings)
     heights = [len(findings) * LINE_INCHES + PANEL_INCHES for findings in panels.values()]
     with matplotlib.rc_context({"font.size": 8.5, "text.color": INK, "axes.labelcolor": INK, "ytick.color": INK}):
         figure = Figure(figsize=(9.5, sum(heights) + 1.0), layout="constrained")
@@ -94,10 +102,19 @@ def draw(report: Report, path: Path) -> None:
             draw_panel(axis, TITLES.get(group, group), findings)
         axes[-1][0].set_xlabel("times less than the peer needs")
         handles = {label: dot for row in axes for dot, label in zip(*row[0].get_legend_handles_labels(), strict=True)}
-        figure.legend(handles.values(), handles.keys(), loc="outside upper right", ncols=3, frameon=False)
-        figure.suptitle(heading(report), x=0.01, ha="left", fontsize=10)
+        legend = figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=5, frameon=False)
+        legend.set_title(heading(report), FontProperties(size=10))
+        legend.set_alignment("left")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=120)
+
+
+def drawn(findings: list[Finding]) -> dict[str, list[Finding]]:
+    """The groups that are drawn, and what of each."""
+    groups = grouped(findings)
+    if "functions" in groups:
+        groups["functions"] = sorted(groups["functions"], key=lambda one: one.against[PYLANCE].median)[:FUNCTIONS_MAX]
+    return {group: some for group, some in groups.items() if group not in TABLED_GROUPS} or groups
 
 
 def heading(report: Report) -> str:

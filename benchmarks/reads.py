@@ -40,7 +40,7 @@ TAKE_SIZES = (1, 10, 100, 1_000, 10_000)
 TAKE_SETS = 32  # sets of random rows that a case goes round
 SCAN_FORMS = ("table", "batches")
 TAKE_GOALS = {1: 1.0, 100: 3.0, 1_000: 3.0, 10_000: 3.0}
-MEMORY_ROUNDS = 5  # what a process holds at most hardly differs from time to time
+MEMORY_ROUNDS = 3  # what a process holds at most hardly differs from time to time
 SCAN_GOAL, SCAN_PARQUET_GOAL, IMPORT_GOAL = 2.0, 1.0, 2.0
 
 
@@ -155,7 +155,7 @@ def fresh_case(
         table = tables(name)
         return table.parquet_folder if who == PARQUET else table.lance_uri
 
-    return Case(case_name, lambda: fresh(what, contenders, path_of), unit, goal=1.0, rounds_max=rounds_max)
+    return Case(case_name, lambda: fresh(what, contenders, path_of, unit == "s"), unit, goal=1.0, rounds_max=rounds_max)
 
 
 def memory_cases(tables: Tables, name: str) -> Iterator[Case]:

@@ -44,14 +44,14 @@ TABLES = ("spark_narrow", "spark_vectors")
 LARGE_TABLE, LARGE_PARTITIONS = "spark_large", 8
 SOCKETS: tuple[Sockets, ...] = ("tcp", "unix")
 TASKS = (1, 2, 8, 32, 128)
-MANY_TASKS = 32  # from here on a query takes seconds, which vary less
+MANY_TASKS_ROUNDS = {32: 3, 128: 1}  # of these a query takes seconds, which vary less
 PARTITIONS = 4  # two for each core
 WARM_ROUNDS = 8  # the virtual machine compiles for some twenty queries, which halves their time
 CORES = 2
 CEILING_GOAL = 0.9
 ROUNDS_MAX = 9  # a query takes half a second
 READ_ROUNDS_FACTOR = 16  # ratios of single rounds are spread over a quarter, and the goal is a tenth from the ceiling
-READ_SECONDS = 60.0  # some thirty rounds
+READ_SECONDS = 30.0  # some fifteen rounds on a busy machine
 FILTER = "number < 0.05"
 VECTORS = {"vector.arrow.fixed-size-list.size": "256"}  # Parquet only knows lists
 TUNED = {"tune_worker": "true"}
@@ -153,7 +153,7 @@ def tasks_case(spark: SparkTurns, num_tasks: int) -> Case:
         queries = spark.reads("spark_narrow", num_tasks, {})
         return spark.turns({who: query for who, query in queries.items() if who != PARQUET})
 
-    return Case(f"spark/tasks/{num_tasks}", make, rounds_max=ROUNDS_MAX if num_tasks < MANY_TASKS else 3)
+    return Case(f"spark/tasks/{num_tasks}", make, rounds_max=MANY_TASKS_ROUNDS.get(num_tasks, ROUNDS_MAX))
 
 
 def cores_case(spark: SparkTurns, table: str) -> Case:

@@ -132,7 +132,9 @@ def streaming_case(tables: Tables, label: str, share: int) -> Case:
 
     def make() -> dict[str, Turn]:
         num_bytes = round(STREAMED_BYTES * tables.scale / share)
-        return fresh("write", (OURS, PYLANCE, PARQUET), lambda who: f"{tables.new_folder()}:{num_bytes}")
+        return fresh(
+            "write", (OURS, PYLANCE, PARQUET), lambda who: f"{tables.new_folder()}:{num_bytes}", is_timed=False
+        )
 
     return Case(f"writing/vectors/{label}", make, "bytes", 1.0, rounds_max=1)
 

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 import lance_io
-from benchmarks import buckets, cases, measure, shares, sparksource, tables, transport
+from benchmarks import buckets, cases, measure, picture, shares, sparksource, tables, transport
 from benchmarks.catalogue import chosen_cases
 from benchmarks.profiling import profile_text
 from benchmarks.report import Finding, Report, fill_in, spark_table
@@ -57,6 +57,20 @@ def test_a_tiny_run_prints_stores_and_draws(cache: Path, tmp_path: Path) -> None
     assert take["against"]["pylance"]["median"] > 0
     assert Report.load(tmp_path / "latest.json").findings[0].rounds == 2
     assert (tmp_path / "latest.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_has_the_slowest_functions_and_no_group_that_has_a_table() -> None:
+    def finding(name: str, times: float) -> Finding:
+        samples = {who: measure.Samples([value], [value]) for who, value in (("lance_io", 1.0), ("pylance", times))}
+        return Finding.of(cases.Case(name, dict), samples)
+
+    functions = [finding(f"functions/{number}", times) for number, times in enumerate([9.0, 0.5, *[4.0] * 19, 0.6])]
+    shapes = [finding("shapes/open/five", 1.0), finding("compact/copy/100", 1.0)]
+    drawn = picture.drawn([finding("take/five/1", 2.0), *functions, *shapes])
+    assert [*drawn] == ["take", "functions"]
+    assert [one.name for one in drawn["functions"]][:3] == ["functions/1", "functions/21", "functions/2"]
+    assert "functions/0" not in {one.name for one in drawn["functions"]}
+    assert [*picture.drawn(shapes)] == ["shapes", "compact"]
 
 
 def test_old_file_versions_are_groups_of_their_own(cache: Path) -> None:
