@@ -20,6 +20,7 @@ from lance_io.errors import LanceError
 from lance_io.file.scan import pool_jobs, small_files
 from lance_io.file.scan.known_files import MISSES_MIN, KnownFiles
 from lance_io.file.scan.pool_jobs import PoolJob
+from lance_io.file.scan.small_files import SmallFiles
 from tests.seeds import seed_of
 
 if TYPE_CHECKING:
@@ -160,6 +161,24 @@ def test_each_file_is_read_once(folder: Path) -> None:
     dataset.io_stats_incremental()
     dataset.to_table(["plain", "text"])
     assert dataset.io_stats_incremental().read_iops == FILES
+
+
+def test_few_files_are_given_to_few_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as may be under way, for that is how work is shared; no more, for each costs as much as five files."""
+    jobs: list[int] = []
+    under_way: set[int] = set()
+    read = SmallFiles._read
+
+    def noted(scan: SmallFiles, job: Any) -> Any:
+        jobs.append(job.end - job.first)
+        under_way.add(scan._ahead)
+        return read(scan, job)
+
+    monkeypatch.setattr(SmallFiles, "_read", noted)
+    opened(folder).to_table(columns=["plain"])
+    (ahead,) = under_way
+    assert sum(jobs) == FILES
+    assert len(jobs) == max(ahead, FILES // 16)
 
 
 def test_wide_files_of_few_rows_are_scanned(tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
