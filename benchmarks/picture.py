@@ -31,6 +31,7 @@ from benchmarks.cases import (
     UNIX_SOCKETS,
     ZSTD,
 )
+from benchmarks.catalogue import STORED_GROUPS, TABLED_GROUPS
 from benchmarks.report import grouped, quantity
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ LABELS = {
     LIMIT: "limit",
 }
 INK, FAINT = "#30343b", "#d8dbe0"
-TABLED_GROUPS = frozenset({"shapes", "change", "bytes", "compact", "cleanup", "delete"})
 FUNCTIONS_MAX = 20
 TITLES = {
     "take": "Take random rows, metadata warm",
@@ -114,7 +114,8 @@ def drawn(findings: list[Finding]) -> dict[str, list[Finding]]:
     groups = grouped(findings)
     if "functions" in groups:
         groups["functions"] = sorted(groups["functions"], key=lambda one: one.against[PYLANCE].median)[:FUNCTIONS_MAX]
-    return {group: some for group, some in groups.items() if group not in TABLED_GROUPS} or groups
+    tabled = {kind for group in TABLED_GROUPS for kind in STORED_GROUPS[group]}
+    return {group: some for group, some in groups.items() if group not in tabled} or groups
 
 
 def heading(report: Report) -> str:

@@ -18,6 +18,7 @@ Any other run, or one that is not at full scale, is printed, and written only wh
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from pathlib import Path
@@ -30,7 +31,7 @@ from rich.console import Console
 
 from benchmarks import buckets
 from benchmarks.cases import Case, without_goals
-from benchmarks.catalogue import STORED_GROUPS, chosen_cases
+from benchmarks.catalogue import STORED_GROUPS, TABLED_GROUPS, chosen_cases
 from benchmarks.measure import alternate
 from benchmarks.picture import draw
 from benchmarks.profiling import profile_text
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).resolve().parent / "results"
 DOCUMENT = RESULTS.parents[1] / "docs" / "benchmarks.md"
 ROUNDS = 15
-TABLED_GROUPS = ("shapes", "changes")  # those of the stored groups that have a table in the document
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -76,10 +76,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measured(case: Case, rounds: int | None) -> Finding:
     """Run one case, for as many rounds as are asked for, or as its time allows."""
-    turns = case.make()
-    if rounds is None:
-        return Finding.of(case, alternate(turns, case.rounds(ROUNDS), case.seconds))
-    return Finding.of(case, alternate(turns, case.rounds(rounds)))
+    seconds = case.seconds if rounds is None else math.inf
+    return Finding.of(case, alternate(case.make(), case.rounds(rounds or ROUNDS), seconds))
 
 
 def line(finding: Finding) -> str:

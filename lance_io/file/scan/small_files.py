@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FILES_MAX: Final = 256  # of a job: 15 us each, and nothing interrupts it
 JOBS_PER_THREAD: Final = 4  # that each job under way is followed by: with few large ones a core idles at the end
-FILES_MIN: Final = 16  # of a job, while each that is under way has some: what a job costs by itself is as much as five
+FILES_MIN: Final = 16  # of a job, where there are enough for all under way: a job by itself costs as much as five
 RUN_PAGES_MIN: Final = 24  # fewer are as quickly read one by one, and begin to be decoded sooner
 ENDS_TO_SIZE: Final = 2  # so many times the bytes that a manifest knows of may be in a file of version 0.1,
 ENDS_BYTES: Final = 64 * KIB  # and so many more: tables of pages, and statistics of batches
