@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lance_io.errors import UnsupportedError, UsageError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
@@ -91,6 +89,8 @@ def dataset(
 
 
 def _uri(uri: Uri | None, namespace_client: Any, table_id: list[str] | None) -> Uri:
+    from lance_io.errors import UnsupportedError, UsageError
+
     if namespace_client is not None or table_id is not None:
         raise UnsupportedError("namespaces are not part of this release; open the table by its uri")
     if uri is None:
