@@ -250,14 +250,15 @@ class PagesPlan:
 
     def decode(
         self,
-        fetched: list[tuple[Buffer, Buffer] | None],
+        fetched: tuple[Buffer, Buffer] | list[tuple[Buffer, Buffer] | None],
         threads_max: Callable[[], int],
         layouts: Layouts | None,
         /,
     ) -> list[Leaf] | ArrowBatch:
         """`decode_miniblock` for what was planned: one leaf per column, its pages one after the other, file by file.
 
-        fetched      per file what was fetched, and i64 where each of its ranges starts there; None where it has none
+        fetched      what was fetched, and i64 where each range starts there; or both for each file by itself, None for
+                     those without ranges
         threads_max  how many pages may be decoded side by side, asked where they are worth a thread
         layouts      of the columns, to get these as a batch where they are laid out like that and have few bytes in
                      all, as whoever keeps one column of a batch keeps the memory of all of them
@@ -1244,9 +1245,29 @@ def read_once(files: list[tuple[bytes, int, int]], threads_max: int, /) -> list[
     """
 
 def read_files(
-    files: list[tuple[int, Buffer, Buffer]], gap_bytes_max: int, threads_max: int, scratch: Buffer | None, /
+    files: list[tuple[int | str, Buffer, Buffer]], gap_bytes_max: int, threads_max: int, scratch: Buffer | None, /
 ) -> list[tuple[OwnedBuffer | None, OwnedBuffer, int, int]]:
-    """`read_ranges` for several files, `(fd, starts, ends)` each, read side by side. One failure is that of all.
+    """`read_ranges` for several files, `(file, starts, ends)` each, read side by side. One failure is that of all.
+
+    A file is its descriptor, or the name of one that is opened for this alone; `OSError` as for a folder if that is no
+    regular file.
 
     `scratch` is used for all of them, if it has room for 64 bytes more than each file needs, or for none.
+    """
+
+def read_joined(
+    files: list[int | str],
+    starts: Buffer,
+    ends: Buffer,
+    bounds: list[int],
+    gap_bytes_max: int,
+    threads_max: int,
+    memory: Buffer,
+    /,
+) -> tuple[OwnedBuffer, int, int]:
+    """`read_files` into one memory: file i has the ranges from `bounds[i]` to `bounds[i + 1]`.
+
+    memory  writable, with 64 bytes more than each file needs; `ValueError` if it is shorter
+
+    Returns i64 where each range starts in the memory, the number of reads, and their bytes.
     """

@@ -15,7 +15,7 @@ from lance_io._kernels import measure_ranges
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined]  # 3.12 name; only read by type checkers
+    from collections.abc import Buffer, Sequence  # type: ignore[attr-defined]  # 3.12 name; only read by type checkers
 else:
     Buffer = Any
 
@@ -55,6 +55,10 @@ class Ranges:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def part(self, first: int, end: int) -> Ranges:
+        """Those from number `first` to number `end`."""
+        return Ranges(self.starts[first:end], self.ends[first:end], self.purpose, self.keep)
+
     @property
     def num_bytes(self) -> int:
         """Sum of the lengths, overlaps counted twice."""
@@ -86,6 +90,20 @@ class Fetched:
         """Range `index` as a view without a copy."""
         start = int(self.offsets[index])
         return memoryview(self.buffer).cast("B")[start : start + length_bytes]
+
+
+def join_fetched(found: Sequence[Fetched], wanted: Sequence[Ranges]) -> Fetched:
+    """What was fetched for several lists of ranges, as copies in one buffer."""
+    lengths = np.concatenate([ranges.ends - ranges.starts for ranges in wanted])
+    pieces = []
+    for fetched, ranges in zip(found, wanted, strict=True):
+        pieces += [fetched.piece(at, length) for at, length in enumerate((ranges.ends - ranges.starts).tolist())]
+    return Fetched(
+        b"".join(pieces),
+        np.cumsum(lengths) - lengths,
+        sum([one.num_reads for one in found]),
+        sum([one.bytes_read for one in found]),
+    )
 
 
 def int64s(memory: Any) -> IntArray:

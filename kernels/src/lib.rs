@@ -84,6 +84,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(io::once::read_once, m)?)?;
     m.add_function(wrap_pyfunction!(io::pread::read_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(io::pread::read_files, m)?)?;
+    m.add_function(wrap_pyfunction!(io::pread::read_joined, m)?)?;
     m.add_function(wrap_pyfunction!(encode::bitpack::pack_block, m)?)?;
     m.add_function(wrap_pyfunction!(encode::dictionary::distinct_variable, m)?)?;
     m.add_function(wrap_pyfunction!(encode::dictionary::distinct_fixed, m)?)?;

@@ -25,7 +25,7 @@ from lance_io.file.file_steps import (
     FilesSteps,
     FileSteps,
     Independent,
-    ReadEach,
+    ReadJoined,
     Suffix,
     Wait,
     side_by_side,
@@ -39,11 +39,12 @@ from lance_io.records import dataclass
 from lance_io.runtime import cpu_pool, set_done, wait_until_done
 from lance_io.spans import Fetched, Ranges, no_ranges
 from lance_io.store.api import InvalidRange, ShortRead
+from lance_io.store.bounds import LINE_BYTES, joined_bytes_max
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.file.file_steps import AnyFile, Request
+    from lance_io.file.file_steps import AnyFile, AskedOfFiles, Request
     from lance_io.file.open.file_source import ReadContext
     from lance_io.io.scheduler import FileReads, Handle, ReadScheduler
     from lance_io.io.stats import Sinks
@@ -54,7 +55,6 @@ READ_AT_ONCE_BYTES_MAX: Final = 16 * MIB  # of several files in one call, which 
 READ_PART_BYTES: Final = 2 * MIB  # of files that are used one by one: what was read is in the processor's cache then
 UNCHARGED_BYTES_MAX: Final = MIB  # a smaller synchronous read is gone before another could be kept from starting
 SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this belong to no thread
-LINE_BYTES: Final = 64  # what aligning each of several files may cost in a shared buffer
 
 
 class _Scratch(threading.local):
@@ -227,12 +227,18 @@ def read_files_sync(
         except (ShortRead, InvalidRange) as error:
             raise truncation_error(ref.key, error) from error
 
-    def use_each(request: ReadEach) -> list[Fetched | None]:
+    def charge(num_bytes: int) -> None:
+        nonlocal charged_bytes
+        if num_bytes > UNCHARGED_BYTES_MAX and not is_charged:
+            pool.charge(num_bytes)
+            charged_bytes += num_bytes
+
+    def use_each(request: ReadJoined) -> list[Fetched]:
         """What was read of each file, without the bytes: these were used part by part, in memory that is used again."""
 
         def read_part(part: tuple[int, int, int]) -> list[Fetched]:
             first, end, num_bytes = part
-            wanted = [(file.key, ranges) for file, ranges in request.wanted[first:end]]
+            wanted = [(request.files[at].key, request.of_file(at)) for at in range(first, end)]
             try:
                 found = store.read_many_sync(wanted, gap_bytes, _scratch.of(num_bytes))
             except (ShortRead, InvalidRange) as error:
@@ -243,21 +249,32 @@ def read_files_sync(
 
         return [one for found in cpu_pool().map(read_part, _parts(request, gap_bytes)) for one in found]
 
-    def answer(request: list[tuple[AnyFile, Request]] | Independent | ReadEach) -> list[Any]:
-        nonlocal charged_bytes
+    def answer_joined(request: ReadJoined) -> Fetched | list[None]:
+        ranges, files = request.ranges, request.files
+        num_bytes = ranges.num_bytes
+        charge(num_bytes)
+        memory_bytes = joined_bytes_max(ranges, len(files), gap_bytes)
+        if len(files) > 1 and memory_bytes > SPARES_BYTES:
+            _count_answers(sinks, use_each(request), len(ranges), num_bytes, is_held=not is_charged)
+            return [None] * len(files)
+        keys, scratch = [file.key for file in files], scratch_of(memory_bytes)
+        try:
+            fetched: Fetched = store.read_joined_sync(keys, ranges, request.bounds, gap_bytes, scratch)
+        except (ShortRead, InvalidRange) as error:
+            raise truncation_error(str(error.path), error) from error
+        _count_answers(sinks, [fetched], len(ranges), num_bytes, is_held=not is_charged)
+        return fetched
+
+    def answer(request: AskedOfFiles) -> Any:
         if isinstance(request, Independent):
             return read_files_sync(
                 side_by_side(request.steps), context, gap_bytes=gap_bytes, sinks=sinks, is_charged=is_charged
             )
-        requests: list[tuple[AnyFile, Request]] = [*request.wanted] if isinstance(request, ReadEach) else request
-        num_ranges, num_bytes = _sums(requests)
-        if num_bytes > UNCHARGED_BYTES_MAX and not is_charged:
-            pool.charge(num_bytes)
-            charged_bytes += num_bytes
-        if isinstance(request, ReadEach):
-            _count_answers(sinks, use_each(request), num_ranges, num_bytes, is_held=not is_charged)
-            return [None] * len(requests)
-        answers = answers_of(requests, num_ranges, num_bytes)
+        if isinstance(request, ReadJoined):
+            return answer_joined(request)
+        num_ranges, num_bytes = _sums(request)
+        charge(num_bytes)
+        answers = answers_of(request, num_ranges, num_bytes)
         _count_answers(sinks, answers, num_ranges, num_bytes, is_held=not is_charged)
         return answers
 
@@ -306,13 +323,13 @@ def _bytes_spanned(ranges: Ranges, gap_bytes: int) -> int:
     return min(span, ranges.num_bytes + gap_bytes * len(ranges))
 
 
-def _parts(request: ReadEach, gap_bytes: int) -> list[tuple[int, int, int]]:
+def _parts(request: ReadJoined, gap_bytes: int) -> list[tuple[int, int, int]]:
     """Files that are worth reading in one go: the first, the end, and the most bytes that are read of them."""
     parts = []
     first, num_bytes = 0, 0
-    for at, (_, ranges) in enumerate(request.wanted):
-        num_bytes += _bytes_spanned(ranges, gap_bytes) + LINE_BYTES
-        if num_bytes >= READ_PART_BYTES or at + 1 == len(request.wanted):
+    for at in range(len(request.files)):
+        num_bytes += _bytes_spanned(request.of_file(at), gap_bytes) + LINE_BYTES
+        if num_bytes >= READ_PART_BYTES or at + 1 == len(request.files):
             parts.append((first, at + 1, num_bytes))
             first, num_bytes = at + 1, 0
     return parts
@@ -366,11 +383,15 @@ async def _wait_async(wait: Wait) -> None:
     await wait_until_done(wait.future)  # however it ended: whoever waits looks again, and fails by itself
 
 
-async def _answer_async(scheduler: ReadScheduler, asked: list[tuple[AnyFile, Request]] | Independent | ReadEach) -> Any:
+async def _answer_async(scheduler: ReadScheduler, asked: AskedOfFiles) -> Any:
     """The answers to one round. All ranges are submitted before the first is awaited; what fails cancels the rest."""
     if isinstance(asked, Independent):
         return await _IndependentFiles(scheduler, asked.steps).run()
-    requests = asked.wanted if isinstance(asked, ReadEach) else asked
+    requests: Sequence[tuple[AnyFile, Request]]
+    if isinstance(asked, ReadJoined):
+        requests = [(file, asked.of_file(at)) for at, file in enumerate(asked.files)]
+    else:
+        requests = asked
     handles: list[Handle] = []
     answers: list[Any] = []
     num_bytes = 0

@@ -79,20 +79,31 @@ class Independent:
 
 
 @dataclass(slots=True, eq=False)
-class ReadEach:
-    """Byte ranges of several files, one round, of which each is needed by itself: together they are much memory.
+class ReadJoined:
+    """Byte ranges of several files, one round, whose bytes are used up before the next one.
 
-    wanted  the ranges of each
-    use     looks at what was fetched of one, given its place, on any thread; holds nothing of it afterwards
+    files   that have ranges
+    ranges  of all of them, those of each behind those of the one before
+    bounds  i[n + 1]: the file i has those from `bounds[i]` to `bounds[i + 1]`
+    use     looks at what was fetched of one, given its place, on any thread, and holds nothing of it afterwards; called
+            for each where all of them are much memory
 
-    Answered by a list: what was fetched of each file, or None where that has been used.
+    Answered by what was fetched of all together, in one buffer, or by a list: what was fetched of each, or None where
+    that has been used.
     """
 
-    wanted: Sequence[tuple[AnyFile, Ranges]]
+    files: Sequence[AnyFile]
+    ranges: Ranges
+    bounds: Sequence[int]
     use: Callable[[int, Fetched], None]
 
+    def of_file(self, at: int) -> Ranges:
+        """The ranges of one."""
+        return self.ranges.part(self.bounds[at], self.bounds[at + 1])
 
-FilesSteps: TypeAlias = Generator[list[tuple[AnyFile, Request]] | Independent | ReadEach, list[Any], T]
+
+AskedOfFiles: TypeAlias = "list[tuple[AnyFile, Request]] | Independent | ReadJoined"
+FilesSteps: TypeAlias = Generator[AskedOfFiles, Any, T]
 """The same on several files: each yield is the requests of one round, and is sent the answers; or one of the above."""
 
 

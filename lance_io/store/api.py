@@ -603,6 +603,19 @@ class SyncReads(Protocol):
         scratch  writable memory for all of the results, if it is large enough and no `ranges.keep` is true
         """
 
+    def read_joined_sync(
+        self,
+        keys: Sequence[str],
+        ranges: Ranges,
+        bounds: Sequence[int],
+        gap_bytes: int,
+        scratch: WritableBuffer | None = None,
+    ) -> Fetched:
+        """Ranges of several objects in one buffer: i has those from `bounds[i]` to `bounds[i + 1]`, one at least.
+
+        scratch  writable memory for the result; used if it is large enough
+        """
+
     def get_sync(self, key: str) -> bytes:
         """A whole object."""
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from lance_io.store.failures import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
-    from lance_io.spans import IntArray
+    from lance_io.spans import IntArray, Ranges
+
+LINE_BYTES: Final = 64  # what aligning each of several objects may cost in a shared buffer
 
 
 def check_range(key: str, start: int, end: int, size_bytes: int) -> None:
@@ -41,3 +43,8 @@ def merge_cost(starts: IntArray, ends: IntArray, gap_bytes: int) -> tuple[int, i
     first = np.flatnonzero(np.concatenate(([True], lows[1:] - highs[:-1] > gap_bytes)))
     last = np.concatenate((first[1:] - 1, [len(lows) - 1]))
     return len(first), int((highs[last] - lows[first]).sum())
+
+
+def joined_bytes_max(ranges: Ranges, num_objects: int, gap_bytes: int) -> int:
+    """The most memory that ranges of several objects take when they are read into one."""
+    return ranges.num_bytes + gap_bytes * len(ranges) + LINE_BYTES * num_objects

@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from contextvars import ContextVar
 from dataclasses import field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from lance_io.records import dataclass
@@ -196,7 +197,18 @@ class StoreStats:
             self._add("get", num_reads, num_bytes, 0, 0)
             self._in_flight_peak = max(self._in_flight_peak, self._in_flight + 1)
             if self._log is not None and len(ranges):
-                self._log.append(LoggedRequest("get", key, int(ranges.starts.min()), int(ranges.ends.max())))
+                self._log.append(_logged(key, ranges))
+
+    def count_joined(
+        self, keys: Sequence[str], num_reads: int, num_bytes: int, ranges: Ranges, bounds: Sequence[int]
+    ) -> None:
+        """`count_reads` for several objects: the object i has the ranges from `bounds[i]` to `bounds[i + 1]`."""
+        with self._lock:
+            self._add("get", num_reads, num_bytes, 0, 0)
+            self._in_flight_peak = max(self._in_flight_peak, self._in_flight + 1)
+            if self._log is not None:
+                parts = [ranges.part(first, end) for first, end in pairwise(bounds)]
+                self._log.extend([_logged(key, part) for key, part in zip(keys, parts, strict=True) if len(part)])
 
     def begin(self, operation: Operation, key: str, start: int = 0, end: int = -1) -> None:
         """A request goes out; exactly one `end` follows."""
@@ -269,3 +281,8 @@ class StoreStats:
         with self._lock:
             frozen = {name: OperationCounts(*counts) for name, counts in self._counts.items()}
             return StatsSnapshot(frozen, self._in_flight_peak)
+
+
+def _logged(key: str, ranges: Ranges) -> LoggedRequest:
+    """Reads of one object, from the first byte to the last."""
+    return LoggedRequest("get", key, int(ranges.starts.min()), int(ranges.ends.max()))

@@ -98,11 +98,6 @@ DESCRIPTORS: Final = Descriptors()
 os.register_at_fork(after_in_child=DESCRIPTORS.start_over)
 
 
-def files_at_once(files_max: int) -> int:
-    """How many files one call may hold open: at most `files_max`, and half of what may be kept."""
-    return min(files_max, DESCRIPTORS.kept_max // 2)
-
-
 def with_descriptors(call: Callable[[], T], *, may_wait: bool = True) -> T:
     """Make a system call that opens something; once more without the files that are kept, if there are too many.
 

@@ -9,11 +9,11 @@ import threading
 import time
 from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from typing import TYPE_CHECKING, Self
 
 from lance_io.errors import AlreadyExists, NotFound, UsageError
-from lance_io.spans import Fetched, Ranges
+from lance_io.spans import Fetched, Ranges, join_fetched
 from lance_io.store.api import (
     ALL,
     MEMORY,
@@ -90,6 +90,19 @@ class MemoryStore:
     ) -> list[Fetched]:
         """One object after the other: nothing is read."""
         return [self.read_sync(key, ranges, gap_bytes) for key, ranges in wanted]
+
+    def read_joined_sync(
+        self,
+        keys: Sequence[str],
+        ranges: Ranges,
+        bounds: Sequence[int],
+        gap_bytes: int,
+        scratch: WritableBuffer | None = None,
+    ) -> Fetched:
+        """Copies of all ranges, one behind the other; see `SyncReads`."""
+        parts = [ranges.part(first, end) for first, end in pairwise(bounds)]
+        found = [self.read_sync(key, part, gap_bytes) for key, part in zip(keys, parts, strict=True)]
+        return join_fetched(found, parts)
 
     def get_sync(self, key: str) -> bytes:
         """A whole object."""

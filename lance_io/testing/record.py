@@ -11,6 +11,7 @@ A list of ranges read in one call gives one line per read, merged as the store w
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from lance_io.spans import Ranges
@@ -85,6 +86,19 @@ class RecordingSyncStore(RecordingStore):
         for key, ranges in wanted:
             self._note_ranges(key, ranges, gap_bytes)
         return self._sync.read_many_sync(wanted, gap_bytes, scratch)
+
+    def read_joined_sync(
+        self,
+        keys: Sequence[str],
+        ranges: Ranges,
+        bounds: Sequence[int],
+        gap_bytes: int,
+        scratch: WritableBuffer | None = None,
+    ) -> Fetched:
+        """Ranges of several objects in one buffer."""
+        for key, (first, end) in zip(keys, pairwise(bounds), strict=True):
+            self._note_ranges(key, ranges.part(first, end), gap_bytes)
+        return self._sync.read_joined_sync(keys, ranges, bounds, gap_bytes, scratch)
 
     def get_sync(self, key: str) -> bytes:
         """A whole object."""

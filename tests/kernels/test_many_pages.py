@@ -170,9 +170,22 @@ def test_rows_of_many_pages(files: list[int], data: st.DataObject) -> None:
         pieces = [file[start:end] for start, end in own]
         offsets = i64([OFFSET, *(np.cumsum([len(piece) for piece in pieces]) + OFFSET)][:-1] if pieces else [])
         fetched.append((b"?" * OFFSET + b"".join(pieces), offsets) if own or number else None)
-    for leaves in (plan.decode(fetched, two_threads, None), file_by_file(plan, fetched)):
+    together = joined(fetched)
+    for leaves in (
+        plan.decode(fetched, two_threads, None),
+        plan.decode(together, two_threads, None),
+        file_by_file(plan, fetched),
+    ):
         assert [bytes(values[0]) for _, values, _ in leaves] == expected
         assert [count for count, _, _ in leaves] == [len(values) for values in expected]
+
+
+def joined(fetched: list[Any]) -> tuple[bytes, Any]:
+    """What was fetched of all files, in one buffer."""
+    buffers = [b"" if one is None else one[0] for one in fetched]
+    starts = np.cumsum([0, *map(len, buffers)])
+    offsets = [one[1] + start for one, start in zip(fetched, starts[:-1], strict=True) if one is not None]
+    return b"".join(buffers), i64(np.concatenate(offsets)) if offsets else i64([])
 
 
 def two_threads() -> int:

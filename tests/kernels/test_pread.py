@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_io._kernels import read_files, read_once, read_ranges
+from lance_io._kernels import read_files, read_joined, read_once, read_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +37,14 @@ def content() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def fd(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def path(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("pread") / "bytes"
     path.write_bytes(content)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def fd(path: str) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY)
     yield descriptor
     os.close(descriptor)
@@ -156,9 +162,51 @@ def test_files_side_by_side(fd: int, content: bytes, threads: int, num_reads: in
         assert (count, num_bytes) == read_ranges(fd, starts, starts + 64, 100, 1, None)[2:]
 
 
-def test_one_file_that_ends_early_fails_all(fd: int) -> None:
-    with pytest.raises(EOFError, match=f"ends at byte {LARGE}"):
-        read_files([(fd, i64(0), i64(10)), (fd, i64(LARGE - 5), i64(LARGE + 5))], 0, 4, None)
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("num_reads", [1, 100])
+def test_files_into_one_memory(fd: int, content: bytes, path: str, threads: int, num_reads: int) -> None:
+    """Those that are open and those that are named, and a name of nothing that nothing is wanted of."""
+    rng = np.random.default_rng(num_reads)
+    files: list[int | str] = [fd, path, path, fd, f"{path} is gone", path]
+    counts = [num_reads, 0, 2 * num_reads, 5, 0, num_reads]
+    bounds = np.cumsum([0, *counts]).tolist()
+    starts = rng.integers(0, LARGE - 64, bounds[-1])
+    room = bounds[-1] * (64 + 100) + 64 * len(files)
+    memory = np.zeros(room, np.uint8)
+    offsets, count, num_bytes = read_joined(files, starts, starts + 64, bounds, 100, threads, memory)
+    assert [bytes(memory[at : at + 64]) for at in ints(offsets)] == [
+        content[start : start + 64] for start in starts.tolist()
+    ]
+    parts = [starts[first:end] for first, end in pairwise(bounds)]
+    alone = [read_ranges(fd, part, part + 64, 100, 1, None)[2:] for part in parts]
+    assert (count, num_bytes) == (sum(one[0] for one in alone), sum(one[1] for one in alone))
+
+
+def test_memory_and_bounds_of_files_are_checked(fd: int) -> None:
+    memory = np.zeros(2 * (10 + 64), np.uint8)
+    starts, ends = i64(0, 20), i64(10, 30)
+    for bounds in ([0, 1], [0, 2, 1], [0, 1, 3], [1, 1, 2], [0, 1, 1], [0, 1, 2, 2]):
+        with pytest.raises(ValueError, match="bounds"):
+            read_joined([fd, fd], starts, ends, bounds, 0, 1, memory)
+    with pytest.raises(ValueError, match="too little memory"):
+        read_joined([fd, fd], starts, ends, [0, 1, 2], 0, 1, memory[1:].copy())
+    with pytest.raises(ValueError, match=r"range|ends"):
+        read_joined([fd, fd], starts, i64(10, 10), [0, 1, 2], 0, 1, memory)
+    assert read_joined([fd, fd], starts, ends, [0, 1, 2], 0, 1, memory)[1:] == (2, 20)
+    assert read_joined([], i64(), i64(), [0], 0, 1, memory)[1:] == (0, 0)
+
+
+def test_one_file_that_ends_early_fails_all(fd: int, path: str) -> None:
+    for other in (fd, path):
+        with pytest.raises(EOFError, match=f"ends at byte {LARGE}"):
+            read_files([(fd, i64(0), i64(10)), (other, i64(LARGE - 5), i64(LARGE + 5))], 0, 4, None)
+
+
+@pytest.mark.parametrize("name", ["", "gone", "pipe"])
+def test_names_of_what_is_no_file(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError if name == "gone" else IsADirectoryError):
+        read_files([(str(tmp_path / name), i64(0), i64(1))], 0, 4, None)
 
 
 def test_nothing_to_read(fd: int) -> None:

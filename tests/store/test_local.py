@@ -17,7 +17,7 @@ import pytest
 import lance_io
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError, UnsupportedError, UsageError
 from lance_io.spans import Ranges
-from lance_io.store.api import Durability, InvalidRange, ShortRead
+from lance_io.store.api import Durability, InvalidRange, ShortRead, StoreStats
 from lance_io.store.local import disk
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.url import open_store
@@ -414,7 +414,7 @@ def test_merged_reads_are_counted(
     assert (counts.requests, counts.num_bytes) == (num_reads, num_bytes)
 
 
-@pytest.mark.parametrize("num_files", [0, 1, 3, 2 * disk.FILES_AT_ONCE + 1])
+@pytest.mark.parametrize("num_files", [0, 1, disk.NAMED_FILES_MIN - 1, 100])
 def test_many_files_at_once_are_read_as_one_by_one(store: LocalStore, tmp_path: Path, num_files: int) -> None:
     wanted = []
     for number in range(num_files):
@@ -430,14 +430,56 @@ def test_many_files_at_once_are_read_as_one_by_one(store: LocalStore, tmp_path: 
     assert store.stats.snapshot().operations == other.stats.snapshot().operations
 
 
-@pytest.mark.parametrize(("name", "kind"), [("gone", NotFound), ("short", ShortRead)])
+@pytest.mark.parametrize("with_scratch", [False, True])
+@pytest.mark.parametrize("num_files", [1, disk.NAMED_FILES_MIN - 1, 100])
+def test_many_files_are_read_into_one_memory(tmp_path: Path, num_files: int, with_scratch: bool) -> None:
+    store = LocalStore(stats=StoreStats(log_max=num_files))
+    rng = np.random.default_rng(num_files)
+    contents, keys, parts = [], [], []
+    for number in range(num_files):
+        contents.append(rng.bytes(5000))
+        keys.append(str(tmp_path / f"{number}"))
+        starts = rng.integers(0, 4000, 1 + number % 4)
+        parts.append(Ranges(starts, starts + rng.integers(0, 900, len(starts))))
+        (tmp_path / f"{number}").write_bytes(contents[-1])
+    bounds = np.cumsum([0, *map(len, parts)]).tolist()
+    ranges = Ranges(np.concatenate([one.starts for one in parts]), np.concatenate([one.ends for one in parts]))
+    scratch = np.empty(100 * 5100, np.uint8) if with_scratch else None
+    found = store.read_joined_sync(keys, ranges, bounds, 50, scratch)
+    assert (found.buffer is scratch) == with_scratch
+    memory, offsets = bytes(found.buffer), found.offsets.tolist()
+    for content, part, first in zip(contents, parts, bounds[:-1], strict=True):
+        for at, (start, end) in enumerate(zip(part.starts.tolist(), part.ends.tolist(), strict=True), first):
+            assert memory[offsets[at] : offsets[at] + end - start] == content[start:end]
+    other = LocalStore(stats=StoreStats(log_max=num_files))
+    alone = [other.read_sync(key, part, 50) for key, part in zip(keys, parts, strict=True)]
+    assert (found.num_reads, found.bytes_read) == (
+        sum(one.num_reads for one in alone),
+        sum(one.bytes_read for one in alone),
+    )
+    assert store.stats.snapshot().operations == other.stats.snapshot().operations
+    assert store.stats.log == other.stats.log
+
+
+@pytest.mark.parametrize("num_others", [2, disk.NAMED_FILES_MIN])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("gone", NotFound), ("short", ShortRead), ("folder", NotFound), ("pipe", StoreError)]
+)
 def test_of_many_files_the_one_that_fails_is_named(
-    store: LocalStore, tmp_path: Path, name: str, kind: type[LanceError]
+    store: LocalStore, tmp_path: Path, name: str, kind: type[LanceError], num_others: int
 ) -> None:
-    for other in ("a", "short", "z"):
+    others = [f"other {number}" for number in range(num_others)]
+    for other in ("short", *others):
         (tmp_path / other).write_bytes(bytes(3 if other == "short" else 100))
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    keys = [str(tmp_path / one) for one in (*others[:1], name, *others[1:])]
     with pytest.raises(kind) as caught:
-        store.read_many_sync([(str(tmp_path / one), Ranges.of((0, 50))) for one in ("a", name, "z")], 0)
+        store.read_many_sync([(key, Ranges.of((0, 50))) for key in keys], 0)
+    assert caught.value.path == str(tmp_path / name)
+    joined = Ranges.of(*[(0, 50)] * len(keys))
+    with pytest.raises(kind) as caught:
+        store.read_joined_sync(keys, joined, range(len(keys) + 1), 0)
     assert caught.value.path == str(tmp_path / name)
 
 

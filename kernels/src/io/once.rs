@@ -3,9 +3,12 @@
 
 use crate::buffer::{filled_buffer, OwnedBuffer};
 use crate::threads::side_by_side;
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{fstat, open, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::path::Arg;
 
 /// Below so many files a thread more is not worth its start.
 const THREAD_FILES_MIN: usize = 32;
@@ -25,13 +28,7 @@ pub fn read_once(
 
 /// What was read and the file's size; `None` for whatever goes wrong.
 fn read_file(path: &[u8], start: i64, end: i64) -> Option<(OwnedBuffer, u64)> {
-    // Not blocking: a named pipe must not hang the opener.
-    let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).ok()?;
-    let status = fstat(&fd).ok()?;
-    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
-        return None;
-    }
-    let file_bytes = u64::try_from(status.st_size).ok()?;
+    let (fd, file_bytes) = open_regular(path).ok()?;
     let (start, end) = match u64::try_from(start) {
         Ok(start) => (start, u64::try_from(end).ok()?),
         Err(_) => (file_bytes.saturating_sub(start.unsigned_abs()), file_bytes),
@@ -42,4 +39,21 @@ fn read_file(path: &[u8], start: i64, end: i64) -> Option<(OwnedBuffer, u64)> {
     let length = usize::try_from(end.checked_sub(start)?).ok()?;
     let buffer = filled_buffer(length, start, |slot| slot.read_at(fd.as_fd(), start))?.ok()?;
     Some((buffer, file_bytes))
+}
+
+/// A file, and its size. Another one than a regular one is as if it were a folder.
+pub fn open_regular(path: impl Arg) -> PyResult<(OwnedFd, u64)> {
+    // Not blocking: a named pipe must not hang the opener.
+    let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(system_error)?;
+    let status = fstat(&fd).map_err(system_error)?;
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::RegularFile => Ok((fd, u64::try_from(status.st_size).unwrap_or(0))),
+        _ => Err(system_error(Errno::ISDIR)),
+    }
+}
+
+/// The Python error of a call of the system that failed.
+pub fn system_error(errno: Errno) -> PyErr {
+    let text = std::io::Error::from(errno).to_string();
+    PyOSError::new_err((errno.raw_os_error(), text))
 }

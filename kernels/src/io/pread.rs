@@ -3,11 +3,14 @@
 use crate::buffer::{
     borrow_fd, bytes_to_skip, filled_buffer, Filled, Input, Output, OwnedBuffer, ReadFailure, Slot, LINE_BYTES,
 };
+use crate::io::once::{open_regular, system_error};
 use crate::io::plan::{check_ranges, Order};
 use crate::threads::side_by_side;
-use pyo3::exceptions::{PyEOFError, PyMemoryError, PyOSError, PyValueError};
+use pyo3::exceptions::{PyEOFError, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
-use rustix::fd::BorrowedFd;
+use pyo3::types::PyInt;
+use rustix::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::thread::Builder;
 
@@ -53,29 +56,26 @@ pub fn read_ranges(
 #[allow(clippy::type_complexity)]
 pub fn read_files(
     py: Python<'_>,
-    files: Vec<(i32, Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+    files: Vec<(AnyFile, Bound<'_, PyAny>, Bound<'_, PyAny>)>,
     gap_bytes_max: i64,
     threads_max: usize,
     scratch: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<(Option<OwnedBuffer>, OwnedBuffer, usize, usize)>> {
-    let inputs = files.iter().map(|(fd, starts, ends)| Ok((borrow_fd(fd)?, Input::new(starts)?, Input::new(ends)?)));
+    let inputs = files.iter().map(|(file, starts, ends)| Ok((file, Input::new(starts)?, Input::new(ends)?)));
     let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
     let mut scratch = scratch.map(Output::new).transpose()?;
     let scratch = scratch.as_mut().map(Output::bytes_mut);
     let found = py.detach(|| -> PyResult<_> {
         let mut work = Vec::with_capacity(inputs.len());
-        for (fd, starts, ends) in &inputs {
+        for (file, starts, ends) in &inputs {
             let (starts, ends) = (starts.i64s()?, ends.i64s()?);
             check_ranges(&starts, &ends)?;
-            work.push(FileReads { fd: *fd, placed: place(&starts, &ends, gap_bytes_max)?, memory: Mutex::new(None) });
+            work.push(FileReads { file, placed: place(&starts, &ends, gap_bytes_max)?, memory: Mutex::new(None) });
         }
         if let Some(memory) = scratch {
             share_memory(&mut work, memory);
         }
-        let num_reads: usize = work.iter().map(|file| file.placed.reads.len()).sum();
-        let num_bytes = work.iter().fold(0usize, |sum, file| sum.saturating_add(file.placed.num_bytes));
-        let threads = threads_max.min(threads_worthwhile(num_reads, num_bytes));
-        let buffers = side_by_side(&work, threads, FileReads::read)?;
+        let buffers = read_each(&work, threads_max)?;
         Ok(buffers.into_iter().zip(work).collect::<Vec<_>>())
     })?;
     let parts = |(buffer, FileReads { placed, .. }): (_, FileReads)| {
@@ -84,27 +84,111 @@ pub fn read_files(
     Ok(found.into_iter().map(parts).collect())
 }
 
+/// `read_joined` of the contract.
+#[pyfunction]
+#[pyo3(signature = (files, starts, ends, bounds, gap_bytes_max, threads_max, memory, /))]
+#[allow(clippy::too_many_arguments)]
+pub fn read_joined(
+    py: Python<'_>,
+    files: Vec<AnyFile>,
+    starts: &Bound<'_, PyAny>,
+    ends: &Bound<'_, PyAny>,
+    bounds: Vec<usize>,
+    gap_bytes_max: i64,
+    threads_max: usize,
+    memory: &Bound<'_, PyAny>,
+) -> PyResult<(OwnedBuffer, usize, usize)> {
+    let (starts, ends) = (Input::new(starts)?, Input::new(ends)?);
+    let (starts, ends) = (starts.i64s()?, ends.i64s()?);
+    let mut memory = Output::new(memory)?;
+    let memory = memory.bytes_mut();
+    let is_split = bounds.len() == files.len() + 1 && bounds.first() == Some(&0) && bounds.is_sorted();
+    if !is_split || bounds.last() != Some(&starts.len()) {
+        return Err(PyValueError::new_err("bounds do not go together with files and ranges"));
+    }
+    let (offsets, num_reads, num_bytes) = py.detach(|| -> PyResult<_> {
+        check_ranges(&starts, &ends)?;
+        let mut work = Vec::with_capacity(files.len());
+        for (file, own) in files.iter().zip(bounds.windows(2)) {
+            let placed = place(&starts[own[0]..own[1]], &ends[own[0]..own[1]], gap_bytes_max)?;
+            work.push(FileReads { file, placed, memory: Mutex::new(None) });
+        }
+        if !share_memory(&mut work, memory) {
+            return Err(PyValueError::new_err("too little memory for the ranges"));
+        }
+        read_each(&work, threads_max)?;
+        let num_bytes = work.iter().map(|one| one.placed.num_bytes).sum();
+        let offsets: Vec<i64> = work.iter().flat_map(|one| &one.placed.offsets).copied().collect();
+        Ok((offsets, work.iter().map(|one| one.placed.reads.len()).sum(), num_bytes))
+    })?;
+    Ok((offsets.into(), num_reads, num_bytes))
+}
+
+/// A file that is open, or the name of one that is opened for this call alone.
+pub enum AnyFile {
+    Open(i32),
+    Named(PathBuf),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for AnyFile {
+    type Error = PyErr;
+
+    fn extract(file: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match file.is_instance_of::<PyInt>() {
+            true => Ok(AnyFile::Open(file.extract()?)),
+            false => Ok(AnyFile::Named(file.extract()?)),
+        }
+    }
+}
+
+impl AnyFile {
+    /// Of the system, beside those that read, in reads.
+    fn num_calls(&self) -> usize {
+        match self {
+            AnyFile::Open(_) => 0,
+            AnyFile::Named(_) => 3,
+        }
+    }
+}
+
 /// What is read of one of several files, and into which memory; without, into some of its own.
 struct FileReads<'a> {
-    fd: BorrowedFd<'a>,
+    file: &'a AnyFile,
     placed: Placed,
     memory: Mutex<Option<&'a mut [u8]>>,
 }
 
 impl FileReads<'_> {
     fn read(&self) -> PyResult<Option<OwnedBuffer>> {
-        match self.memory.lock().ok().and_then(|mut memory| memory.take()) {
-            None => read_placed(self.fd, &self.placed, 1).map(Some),
-            Some(memory) => read_list(self.fd, &self.placed.reads, Slot::over(memory)).map(|_| None),
+        let memory = self.memory.lock().ok().and_then(|mut memory| memory.take());
+        match self.file {
+            _ if memory.is_some() && self.placed.reads.is_empty() => Ok(None),
+            AnyFile::Open(fd) => self.read_from(borrow_fd(fd)?, memory),
+            AnyFile::Named(path) => self.read_from(open_regular(path)?.0.as_fd(), memory),
+        }
+    }
+
+    fn read_from(&self, fd: BorrowedFd, memory: Option<&mut [u8]>) -> PyResult<Option<OwnedBuffer>> {
+        match memory {
+            None => read_placed(fd, &self.placed, 1).map(Some),
+            Some(memory) => read_list(fd, &self.placed.reads, Slot::over(memory)).map(|_| None),
         }
     }
 }
 
+/// Read all of them. Those of which nothing is wanted are not opened, where memory is shared.
+fn read_each(files: &[FileReads], threads_max: usize) -> PyResult<Vec<Option<OwnedBuffer>>> {
+    let num_calls = |one: &FileReads| one.placed.reads.len() + one.file.num_calls();
+    let num_bytes = files.iter().fold(0usize, |sum, one| sum.saturating_add(one.placed.num_bytes));
+    let threads = threads_max.min(threads_worthwhile(files.iter().map(num_calls).sum(), num_bytes));
+    side_by_side(files, threads, FileReads::read)
+}
+
 /// Give each file its part of the memory, if it is large enough for all of them.
-fn share_memory<'a>(files: &mut [FileReads<'a>], mut memory: &'a mut [u8]) {
+fn share_memory<'a>(files: &mut [FileReads<'a>], mut memory: &'a mut [u8]) -> bool {
     let wanted = |file: &FileReads| file.placed.num_bytes.saturating_add(LINE_BYTES);
     if files.iter().map(wanted).fold(0, usize::saturating_add) > memory.len() {
-        return;
+        return false;
     }
     let mut before = 0;
     for file in files {
@@ -114,6 +198,7 @@ fn share_memory<'a>(files: &mut [FileReads<'a>], mut memory: &'a mut [u8]) {
         file.placed.offsets.iter_mut().for_each(|offset| *offset += before);
         before += wanted(file) as i64;
     }
+    true
 }
 
 /// Memory for all of the reads, filled.
@@ -222,10 +307,7 @@ fn failed(read: Read, failure: ReadFailure) -> PyErr {
             let Read { start, length } = read;
             PyEOFError::new_err(format!("file ends at byte {at}, expected {length} bytes from {start} on"))
         }
-        ReadFailure::System(errno) => {
-            let text = std::io::Error::from(errno).to_string();
-            PyOSError::new_err((errno.raw_os_error(), text))
-        }
+        ReadFailure::System(errno) => system_error(errno),
     }
 }
 

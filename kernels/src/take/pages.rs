@@ -133,7 +133,7 @@ impl PagesPlan {
     fn decode<'py>(
         &self,
         py: Python<'py>,
-        fetched: Vec<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
+        fetched: AllFetched<'py>,
         threads_max: &Bound<'py, PyAny>,
         layouts: Option<&Bound<'py, Layouts>>,
     ) -> PyResult<Decoded<'py>> {
@@ -161,6 +161,16 @@ impl Layouts {
     fn new(programs: Vec<Vec<u8>>) -> PyResult<Self> {
         Ok(Layouts(programs.iter().map(|program| Layout::parse(program)).collect::<PyResult<_>>()?))
     }
+}
+
+/// A buffer, and where ranges start in it.
+type Fetched<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+/// What was fetched of all files in one buffer, or of each in its own.
+#[derive(FromPyObject)]
+enum AllFetched<'py> {
+    Joined(Fetched<'py>),
+    Each(Vec<Option<Fetched<'py>>>),
 }
 
 #[derive(IntoPyObject)]
@@ -201,24 +211,26 @@ impl PagesPlan {
     fn decode_leaves<'py>(
         &self,
         py: Python<'py>,
-        fetched: Vec<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
+        fetched: AllFetched<'py>,
         threads_max: &Bound<'py, PyAny>,
     ) -> PyResult<Vec<LeafParts>> {
-        if fetched.len() != self.files.len() {
-            return Err(invalid(format!("{} buffers for {} files", fetched.len(), self.files.len())));
-        }
+        let (fetched, is_joined) = match fetched {
+            AllFetched::Joined(one) => (vec![Some(one)], true),
+            AllFetched::Each(each) => (each, false),
+        };
         let inputs = fetched.iter().map(|one| match one {
             None => Ok(None),
             Some((buffer, offsets)) => Ok(Some((Input::new(buffer)?, Input::new(offsets)?))),
         });
         let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
-        let mut sources = Vec::with_capacity(inputs.len());
+        let mut buffers = Vec::with_capacity(inputs.len());
         for input in &inputs {
-            sources.push(match input {
+            buffers.push(match input {
                 None => (&[][..], Cow::Borrowed(&[][..])),
                 Some((buffer, offsets)) => (buffer.bytes(), offsets.i64s()?),
             });
         }
+        let sources = self.sources(&buffers, is_joined)?;
         let mut decoded =
             std::mem::take(&mut *self.decoded.lock().map_err(|_| invalid("a thread ended before its work"))?);
         let threads = |steps| match steps < STEPS_WORTH_A_THREAD {
@@ -228,7 +240,7 @@ impl PagesPlan {
         let steps = self.num_bytes() / 64 + self.pages.iter().map(|page| page.rows.len()).sum::<usize>();
         if decoded.is_empty() {
             let mut work = Vec::with_capacity(self.pages.len());
-            for (file, (bytes, offsets)) in sources.iter().enumerate() {
+            for (file, (bytes, offsets)) in sources.into_iter().enumerate() {
                 work.extend(self.work(self.pages_of(file), bytes, offsets)?);
             }
             let columns = self.columns.iter().map(|pages| pages.iter().map(|&page| &work[page]).collect());
@@ -247,6 +259,26 @@ impl PagesPlan {
             };
             self.columns.iter().map(join).collect()
         })
+    }
+
+    /// What was fetched of each file, and where its ranges start there: of buffers of their own, or of one for all.
+    fn sources<'a>(&self, buffers: &'a [(&'a [u8], Cow<'a, [i64]>)], is_joined: bool) -> PyResult<Vec<Source<'a>>> {
+        let num_files = self.files.len();
+        match buffers {
+            [(bytes, offsets)] if is_joined => {
+                if offsets.len() != self.chunks.range_starts.len() {
+                    return Err(invalid(format!("{} offsets for other ranges than were planned", offsets.len())));
+                }
+                let ranges = |file| match &self.pages[self.pages_of(file)] {
+                    [first, .., last] => first.ranges.start..last.ranges.end,
+                    [page] => page.ranges.clone(),
+                    [] => 0..0,
+                };
+                Ok((0..num_files).map(|file| (*bytes, &offsets[ranges(file)])).collect())
+            }
+            _ if buffers.len() != num_files => Err(invalid(format!("{} buffers for {num_files} files", buffers.len()))),
+            _ => Ok(buffers.iter().map(|(bytes, offsets)| (*bytes, &offsets[..])).collect()),
+        }
     }
 
     /// Places of the pages of a file.
@@ -284,6 +316,9 @@ impl PagesPlan {
         }
     }
 }
+
+/// The bytes that hold ranges, and where each starts there.
+type Source<'a> = (&'a [u8], &'a [i64]);
 
 /// A page, what was planned for it, and the bytes that were fetched for its file.
 struct Work<'a> {

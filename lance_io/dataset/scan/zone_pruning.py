@@ -66,7 +66,8 @@ def without_excluded(state: DatasetState, plan: ScanPlan) -> Plan[ScanPlan]:
 
 
 def _all(steps: Sequence[Any]) -> FilesSteps[list[BatchZones | None]]:
-    return (yield Independent(steps))
+    found: list[BatchZones | None] = yield Independent(steps)
+    return found
 
 
 def _leaves(state: DatasetState, predicate: Predicate) -> dict[Path, int]:

@@ -25,7 +25,7 @@ from lance_io.file.file_steps import (
     FilesSteps,
     FileSteps,
     Independent,
-    ReadEach,
+    ReadJoined,
     Tail,
     served_by,
     side_by_side,
@@ -42,11 +42,10 @@ from lance_io.file.take.page_rows import (
     rows_of,
 )
 from lance_io.format.error_context import at_pages
-from lance_io.io.spares import SPARES_BYTES
 from lance_io.levels.retype import concat
 from lance_io.limits import MIB, TAKE_FILES_AT_ONCE
 from lance_io.runtime import cpu_count
-from lance_io.spans import Fetched, IntArray, Ranges, int64s
+from lance_io.spans import Fetched, IntArray, Ranges, int64s, no_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -238,25 +237,45 @@ def _prepare(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
         yield Independent(todo)
 
 
-def _read(context: ReadContext, jobs: list[_FileTake], joined: _Joined) -> FilesSteps[list[Fetched | None]]:
+def _read(
+    context: ReadContext, jobs: list[_FileTake], joined: _Joined
+) -> FilesSteps[Fetched | Sequence[Fetched | None]]:
     """The data round. Most files are asked for nothing but the ranges of joined pages.
 
-    What was fetched of these by file; None where it has been decoded.
+    What was fetched of these: of all files together, or of each; None where nothing was, or where it has been decoded.
     """
-    cache, wanted = context.cache, joined.plan()
-    plain = [(job.ref, ranges) for job, ranges in zip(jobs, wanted, strict=True) if ranges is not None and job.is_plain]
-    if plain and len(plain) == len(jobs):
-        gap_bytes = context.store.profile.take_gap_bytes
-        if len(plain) > 1 and sum([ranges.num_bytes + gap_bytes * len(ranges) for _, ranges in plain]) > SPARES_BYTES:
-            return (yield ReadEach(plain, joined.decode_file))
-        return (yield [*plain])
+    if all([job.is_plain for job in jobs]):
+        return (yield from _read_plain(jobs, joined))
+    wanted = joined.plan()
     for ranges in wanted:
         if ranges is not None:
             ranges.keep = True  # what is read by itself may take more rounds, and this is decoded after the last one
+    cache = context.cache
     results = yield from side_by_side([(job.ref, job.read(cache, one)) for job, one in zip(jobs, wanted, strict=True)])
     for job, (_, arrays) in zip(jobs, results, strict=True):
         job.arrays = {job.here.leaf_ids[at]: array for at, array in zip(job.alone, arrays, strict=True)}
     return [fetched for fetched, _ in results]
+
+
+def _read_plain(jobs: list[_FileTake], joined: _Joined) -> FilesSteps[Fetched | Sequence[Fetched | None]]:
+    """The same where nothing else is wanted of any file, and all that must be read."""
+    ranges, bounds = joined.plan_together()
+    wanted = [at for at, (first, end) in enumerate(pairwise(bounds)) if first < end]
+    refs = [jobs[at].ref for at in wanted]
+    found: list[Fetched | None] = [None] * len(jobs)
+    if not wanted:
+        return found
+    if len(wanted) == 1:
+        found[wanted[0]] = (yield [(refs[0], ranges)])[0]
+        return found
+    fetched: Fetched | list[Fetched | None] = yield ReadJoined(
+        refs, ranges, list(dict.fromkeys(bounds)), lambda at, one: joined.decode_file(wanted[at], one)
+    )
+    if isinstance(fetched, Fetched):
+        return fetched
+    for at, one in zip(wanted, fetched, strict=True):
+        found[at] = one
+    return found
 
 
 # -- pages that are decoded together --------------------------------------------------------------------------------
@@ -273,17 +292,19 @@ class _Joined:
         self._builders = builders
         self._plan: _kernels.PagesPlan
 
-    def plan(self) -> list[Ranges | None]:
-        """The byte ranges to fetch of each file; None when it has no joined pages."""
+    def plan_together(self) -> tuple[Ranges, list[int]]:
+        """The byte ranges to fetch, file by file, and where those of each begin and end."""
         if not self._builders:
-            return [None] * len(self._jobs)
+            return no_ranges(), [0] * (len(self._jobs) + 1)
         files = [(job.split, job.joined_pages(), job.joined) for job in self._jobs]
         self._plan = _kernels.PagesPlan(files, len(self._builders))
-        all_starts, all_ends, bounds = self._plan.ranges()
-        starts, ends = int64s(all_starts), int64s(all_ends)
-        if len(self._jobs) == 1:
-            return [Ranges(starts, ends)]
-        return [Ranges(starts[first:end], ends[first:end]) if first < end else None for first, end in pairwise(bounds)]
+        starts, ends, bounds = self._plan.ranges()
+        return Ranges(int64s(starts), int64s(ends)), bounds
+
+    def plan(self) -> list[Ranges | None]:
+        """The byte ranges to fetch of each file; None when it has no joined pages."""
+        ranges, bounds = self.plan_together()
+        return [ranges.part(first, end) if first < end else None for first, end in pairwise(bounds)]
 
     def decode_file(self, at: int, fetched: Fetched) -> None:
         """Decode the pages of one file ahead of `decode`, which then asks for all files to be. Raises FormatError."""
@@ -292,17 +313,17 @@ class _Joined:
         except DamagedError as error:
             raise self._locate(error) from None
 
-    def decode(self, fetched: list[Fetched | None], layout: BatchLayout | None) -> Taken:
+    def decode(self, fetched: Fetched | Sequence[Fetched | None], layout: BatchLayout | None) -> Taken:
         """One array per column, or a batch of them. Raises FormatError naming file, column and page.
 
-        fetched  what `plan` asked for; None for files of which nothing was, and for those that are decoded
+        fetched  what `plan` asked for; for each file, None for those of which nothing was, and for those that are
+                 decoded
         layout   of the batch
         """
         if not self._builders:
             return []
         try:
-            buffers = [None if one is None else (one.buffer, one.offsets) for one in fetched]
-            leaves = self._plan.decode(buffers, cpu_count, None if layout is None else layout.columns)
+            leaves = self._plan.decode(_buffers(fetched), cpu_count, None if layout is None else layout.columns)
         except DamagedError as error:
             raise self._locate(error) from None
         if not isinstance(leaves, list):
@@ -318,6 +339,13 @@ class _Joined:
         found = locate_error(FormatError(text), job.file, *job.view.page(job.pages[page]))
         assert isinstance(found, FormatError)
         return found
+
+
+def _buffers(fetched: Fetched | Sequence[Fetched | None]) -> tuple[Any, IntArray] | list[tuple[Any, IntArray] | None]:
+    """What was fetched, as `PagesPlan.decode` takes it."""
+    if isinstance(fetched, Fetched):
+        return fetched.buffer, fetched.offsets
+    return [None if one is None else (one.buffer, one.offsets) for one in fetched]
 
 
 # -- leaves to fields ------------------------------------------------------------------------------------------------

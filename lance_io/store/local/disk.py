@@ -13,16 +13,16 @@ import stat
 import threading
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 import numpy as np
 
-from lance_io._kernels import read_files, read_once, read_ranges
+from lance_io._kernels import read_files, read_joined, read_once, read_ranges
 from lance_io.errors import LanceError, NotFound, UnsupportedError
 from lance_io.runtime import cpu_count
 from lance_io.runtime.threads import LastingPool
-from lance_io.spans import Fetched, Ranges, int64s
+from lance_io.spans import Fetched, Ranges, int64s, join_fetched
 from lance_io.store.api import (
     ALL,
     LOCAL,
@@ -36,8 +36,7 @@ from lance_io.store.api import (
     StoreStats,
     WritableBuffer,
 )
-from lance_io.store.bounds import check_ranges
-from lance_io.store.descriptors import files_at_once
+from lance_io.store.bounds import check_ranges, joined_bytes_max
 from lance_io.store.forking import survive_fork
 from lance_io.store.local.atomic_writes import (
     AsyncLocalUpload,
@@ -60,7 +59,7 @@ from lance_io.store.local.unlinking import unlink_all
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from lance_io.store.counters import Operation
 
@@ -69,9 +68,10 @@ T = TypeVar("T")
 
 OPEN_FILES_MAX = 256
 POOL_THREADS = 8
-FILES_AT_ONCE = 64  # held open by one call
+NAMED_FILES_MIN = 8  # of so many, one call opens and closes each: cheaper than finding them open, one by one
 READ_THREADS_MAX = 8
 LIST_PAGE = 1000  # entries that one job of a listing brings
+_FAILURES: Final = (LanceError, EOFError, OSError, ValueError, MemoryError)  # of reading
 _AT_START: Final = np.zeros(1, dtype=np.int64)
 _AT_START.flags.writeable = False
 
@@ -119,11 +119,42 @@ class LocalStore:
         """
         if len(wanted) > 1 and all(_is_whole(ranges) for _, ranges in wanted):
             return [*self._read_whole(wanted)]
-        at_once = files_at_once(FILES_AT_ONCE)
-        if len(wanted) > at_once or any(ranges.keep for _, ranges in wanted):
+        if any([ranges.keep for _, ranges in wanted]):
             scratch = None
-        batches = (wanted[first : first + at_once] for first in range(0, len(wanted), at_once))
-        return [fetched for batch in batches for fetched in self._read_files(batch, gap_bytes, scratch)]
+        found = self._read_together(wanted, gap_bytes, scratch)
+        if found is None:  # one by one, the file that fails is known
+            return [self._read(key, ranges, gap_bytes, None) for key, ranges in wanted]
+        for (key, ranges), (_, _, num_reads, num_bytes) in zip(wanted, found, strict=True):
+            self.stats.count_reads(key, num_reads, num_bytes, ranges)
+        return [
+            Fetched(scratch if buffer is None else buffer, int64s(offsets), num_reads, num_bytes)
+            for buffer, offsets, num_reads, num_bytes in found
+        ]
+
+    def read_joined_sync(
+        self,
+        keys: Sequence[str],
+        ranges: Ranges,
+        bounds: Sequence[int],
+        gap_bytes: int,
+        scratch: WritableBuffer | None = None,
+    ) -> Fetched:
+        """Ranges of several files, read by one kernel call on all cores into one memory; see `SyncReads`."""
+        memory_bytes = joined_bytes_max(ranges, len(keys), gap_bytes)
+        if scratch is None or len(scratch) < memory_bytes:
+            scratch = np.empty(memory_bytes, dtype=np.uint8)
+        try:
+            files = self._to_read(keys)  # held until they have been read
+            names = [file if isinstance(file, str) else file.fd for file in files]
+            offsets, num_reads, num_bytes = read_joined(
+                names, ranges.starts, ranges.ends, list(bounds), gap_bytes, _read_threads(), scratch
+            )
+        except _FAILURES:  # one by one, the file that fails is known
+            parts = [ranges.part(first, end) for first, end in pairwise(bounds)]
+            found = [self._read(key, part, gap_bytes, None) for key, part in zip(keys, parts, strict=True)]
+            return join_fetched(found, parts)
+        self.stats.count_joined(keys, num_reads, num_bytes, ranges, bounds)
+        return Fetched(scratch, int64s(offsets), num_reads, num_bytes)
 
     def get_sync(self, key: str) -> bytes:
         """A whole file, always opened afresh: small files that are rewritten in place are read this way."""
@@ -410,32 +441,25 @@ class LocalStore:
             for (key, ranges), size, one in zip(wanted, sizes, found, strict=True)
         ]
 
-    def _read_files(
-        self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None
-    ) -> Iterator[Fetched]:
-        found = self._read_together(wanted, gap_bytes, scratch)
-        if found is None:  # one by one, the file that fails is known
-            yield from (self._read(key, ranges, gap_bytes, None) for key, ranges in wanted)
-            return
-        for (key, ranges), (buffer, offsets, num_reads, num_bytes) in zip(wanted, found, strict=True):
-            self.stats.count_reads(key, num_reads, num_bytes, ranges)
-            yield Fetched(scratch if buffer is None else buffer, int64s(offsets), num_reads, num_bytes)
-
     def _read_together(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None
     ) -> Sequence[tuple[Buffer | None, Buffer, int, int]] | None:
         """What the kernel says; None if that failed, and then no file is held any more."""
         try:
-            # held until they have been read
-            files = [self._files.get(key, may_wait=not at) for at, (key, _) in enumerate(wanted)]
-            return read_files(
-                [(file.fd, ranges.starts, ranges.ends) for file, (_, ranges) in zip(files, wanted, strict=True)],
-                gap_bytes,
-                _read_threads(),
-                scratch,
-            )
-        except (LanceError, EOFError, OSError, ValueError, MemoryError):
+            files = self._to_read([key for key, _ in wanted])  # held until they have been read
+            places = [
+                (file if isinstance(file, str) else file.fd, ranges.starts, ranges.ends)
+                for file, (_, ranges) in zip(files, wanted, strict=True)
+            ]
+            return read_files(places, gap_bytes, _read_threads(), scratch)
+        except _FAILURES:
             return None
+
+    def _to_read(self, keys: Sequence[str]) -> Sequence[OpenFile | str]:
+        """Files that are open; where they are many, their names."""
+        if len(keys) >= NAMED_FILES_MIN:
+            return keys
+        return [self._files.get(key, may_wait=not at) for at, key in enumerate(keys)]
 
     def _explain(self, key: str, ranges: Ranges, file: OpenFile, error: Exception) -> None:
         """Raise the error of ours for a read that failed; return if it was none of the reader's business."""
