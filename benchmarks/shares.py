@@ -1,4 +1,4 @@
-"""Shares of processes that append to one table on the local disk for half a minute, nothing flushed.
+"""Shares of processes that append to one table on the local disk for twenty seconds, nothing flushed.
 
     share/ours/N      N processes of ours
     share/beside/3    two of ours and one of pylance
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from benchmarks.measure import Turn
     from benchmarks.tables import Tables
 
-SECONDS = 30.0
+SECONDS = 20.0
 CROWDS = {"ours/2": (OURS,) * 2, "ours/3": (OURS,) * 3, "ours/8": (OURS,) * 8, "beside/3": (OURS, OURS, PYLANCE)}
 GOALS = {"ours/3": 0.5, "beside/3": 0.5}
 
