@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from lance_io.dataset.scan.scan_options import ScanOptions, limit_rows, scan_opt
 from lance_io.dataset.scan.scan_plan import explain, plan_scan, scan_projection
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.io.stats import io_stats
+from lance_io.plans.plan import drive_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
@@ -36,6 +37,8 @@ else:
     bases = later("lance_io.dataset.bases")
     data_frames = later("lance_io.dataset.scan.data_frames")
     explanations = later_plans("lance_io.dataset.scan.explain")
+
+COLUMNS_ON_LOOP_MAX: Final = 64  # some 20 microseconds each, the first time
 
 
 def fragment_ids(fragments: Iterable[Any]) -> tuple[int, ...]:
@@ -224,9 +227,11 @@ class AsyncScanner(_Scan, AsyncFace):
         self._options = options
 
     async def _schema(self) -> pa.Schema:
-        """`projected_schema`; texts are parsed in a thread, and the parser is imported there."""
-        if isinstance(self._options.columns, Mapping):
-            await runtime.in_thread(scan_projection, self._state, self._options)  # which is kept
+        """`projected_schema`; in a thread where texts are parsed, for which the parser is imported, or columns many."""
+        columns = self._options.columns
+        num_columns = len(self._state.schema.fields if columns is None else columns)
+        if isinstance(columns, Mapping) or num_columns > COLUMNS_ON_LOOP_MAX:
+            return await drive_in_thread(lambda: self.projected_schema)
         return self.projected_schema
 
     async def to_table(self) -> pa.Table:
