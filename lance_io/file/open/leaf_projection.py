@@ -13,6 +13,7 @@ from lance_io.format.schema import PACKED_KEYS
 from lance_io.levels.assemble import merge
 from lance_io.levels.path import leaf_paths
 from lance_io.records import dataclass
+from lance_io.runtime.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +74,7 @@ class Projection:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self.fields = [field.describe_blobs() for field in fields]
-        self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in self.fields]
+        self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in in_turns(self.fields)]
         self.leaves = {path.leaf.id: path for paths in self.paths for path in paths}
         self._types = {leaf: path.skeleton for leaf, path in self.leaves.items()}
         # of fields that are a leaf, as most are: its id
