@@ -238,14 +238,14 @@ def test_processes_append_to_one_table(tmp_path: Path) -> None:
 
 
 def test_the_smallest_share_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 120 appends in half a minute an equal share of three is 40: of these one made three quarters."""
-    said = [{"appends": appends, "cpu_s": 1.0} for appends in (50, 30, 40)]
+    """Of 60 appends in twenty seconds an equal share of three is 20: of these one made half, one each two seconds."""
+    said = [{"appends": appends, "cpu_s": 1.0} for appends in (30, 10, 20)]
     monkeypatch.setattr(shares, "append_together", lambda libraries, path, seconds: said)
     monkeypatch.setattr(tables.Tables, "new_folder", lambda self: tmp_path)
     (case,) = chosen_cases(tables.Tables(tmp_path, 1.0), ["share/beside/3"])
     finding = measured(case, rounds=5)
-    assert (finding.values["lance_io"].median, finding.values["equal share"].median) == (1.0, 0.75)
-    assert (finding.against["equal share"].median, finding.reached("equal share"), finding.rounds) == (0.75, True, 1)
+    assert (finding.values["lance_io"].median, finding.values["equal share"].median) == (2.0, 1.0)
+    assert (finding.against["equal share"].median, finding.reached("equal share"), finding.rounds) == (0.5, True, 1)
 
 
 def test_the_transport_is_compared_with_aiohttp() -> None:
