@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TURN_S: Final = 0.001  # how long a thread keeps the interpreter
 PAUSE_S: Final = 0.00005  # how long it lets go of it: about what a thread needs to wake up
-ITEMS: Final = 32  # gone through before the clock is looked at: some microseconds each
 
 
 class _Thread(threading.local):
@@ -51,7 +50,6 @@ def in_turns(items: Iterable[T]) -> Iterator[T]:
 
 
 def _given_way(items: Iterable[T]) -> Iterator[T]:
-    for number, item in enumerate(items):
-        if not number % ITEMS:
-            give_way()
+    for item in items:
+        give_way()
         yield item

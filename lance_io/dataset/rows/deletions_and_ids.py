@@ -20,6 +20,7 @@ from lance_io.format.schema import LINEAGE_NAMES, Field
 from lance_io.io.cache import ClaimAbandoned, Found, LoadOwner
 from lance_io.plans.plan import Together, Wait
 from lance_io.plans.store_requests import Read
+from lance_io.runtime.turns import in_turns
 from lance_io.table.manifest.deletion_file import decode_deletions
 from lance_io.table.manifest.fragment import CREATED_AT_FIELD, ROW_IDS_FIELD, UPDATED_AT_FIELD
 from lance_io.table.manifest.row_ids import RowIdIndex, build_row_id_index, decode_row_ids, decode_row_versions
@@ -66,9 +67,10 @@ def load_cached(cache: SearchCache, key: Key, load: Callable[[], Plan[tuple[T, i
 
 def load_live(state: DatasetState, places: Sequence[int]) -> Plan[dict[int, LiveRows]]:
     """Which rows are left, of the fragments at `places`; the deletion files are read side by side."""
-    rows, has_file = state.physical_rows[list(places)].tolist(), [state.has_deletions[place] for place in places]
+    rows = state.physical_rows[list(places)].tolist()
+    has_file = [state.has_deletions[place] for place in in_turns(places)]
     whole = {count: LiveRows(count) for count in set(rows)}  # of which most fragments of a table have few kinds
-    live = {place: whole[count] for place, count, one in zip(places, rows, has_file, strict=True) if not one}
+    live = {place: whole[count] for place, count, one in in_turns(zip(places, rows, has_file, strict=True)) if not one}
     with_files = [place for place, one in zip(places, has_file, strict=True) if one]
     if with_files:
         vectors: list[IntArray] = yield Together([_load_deleted(state, place) for place in with_files])

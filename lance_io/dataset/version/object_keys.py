@@ -13,6 +13,7 @@ from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.open.file_source import FileRef, FragmentSource
 from lance_io.format.version import READABLE, V0_1
 from lance_io.records import dataclass
+from lance_io.runtime.turns import give_way
 from lance_io.store.api import HasOwnPaths
 from lance_io.store.mounted import MountedStore, mounted_key
 from lance_io.store.url import is_opened_by_fsspec
@@ -179,6 +180,7 @@ class Sources:
         return found
 
     def _make(self, place: int) -> FragmentSource:
+        give_way()  # of a wide file it is milliseconds
         return FragmentSource(int(self._physical_rows[place]), file_refs(self._places, place))
 
 

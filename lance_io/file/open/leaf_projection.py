@@ -13,7 +13,7 @@ from lance_io.format.schema import PACKED_KEYS
 from lance_io.levels.assemble import merge
 from lance_io.levels.path import leaf_paths
 from lance_io.records import dataclass
-from lance_io.runtime.turns import in_turns
+from lance_io.runtime.turns import give_way, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -99,6 +99,7 @@ class Projection:
             return known[1]
         found = []
         for ref in source.files:
+            give_way()  # of a wide file it is milliseconds
             of_leaves = self.leaf_columns(ref)
             if of_leaves.columns:
                 found.append(FileColumns(ref, of_leaves))
