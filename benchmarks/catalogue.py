@@ -30,10 +30,7 @@ STORED_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "changes": ("change", "bytes", "compact", "cleanup", "delete"),
     "functions": ("functions",),
 }
-TABLED_GROUPS: Final = (
-    "shapes",
-    "changes",
-)  # those of them that have a table in the document, and no panel in the picture
+TABLED_GROUPS: Final = ("shapes", "changes")  # they have a table in the document, and no panel in the picture
 
 
 def all_cases(tables: Tables) -> Iterator[Case]:

@@ -143,16 +143,12 @@ class LocalStore:
         memory_bytes = joined_bytes_max(ranges, len(keys), gap_bytes)
         if scratch is None or len(scratch) < memory_bytes:
             scratch = np.empty(memory_bytes, dtype=np.uint8)
-        try:
-            files = self._to_read(keys)  # held until they have been read
-            names = [file if isinstance(file, str) else file.fd for file in files]
-            offsets, num_reads, num_bytes = read_joined(
-                names, ranges.starts, ranges.ends, list(bounds), gap_bytes, _read_threads(), scratch
-            )
-        except _FAILURES:  # one by one, the file that fails is known
+        found = self._read_joined(keys, ranges, bounds, gap_bytes, scratch)
+        if found is None:  # one by one, the file that fails is known
             parts = [ranges.part(first, end) for first, end in pairwise(bounds)]
-            found = [self._read(key, part, gap_bytes, None) for key, part in zip(keys, parts, strict=True)]
-            return join_fetched(found, parts)
+            alone = [self._read(key, part, gap_bytes, None) for key, part in zip(keys, parts, strict=True)]
+            return join_fetched(alone, parts)
+        offsets, num_reads, num_bytes = found
         self.stats.count_joined(keys, num_reads, num_bytes, ranges, bounds)
         return Fetched(scratch, int64s(offsets), num_reads, num_bytes)
 
@@ -452,6 +448,17 @@ class LocalStore:
                 for file, (_, ranges) in zip(files, wanted, strict=True)
             ]
             return read_files(places, gap_bytes, _read_threads(), scratch)
+        except _FAILURES:
+            return None
+
+    def _read_joined(
+        self, keys: Sequence[str], ranges: Ranges, bounds: Sequence[int], gap_bytes: int, memory: WritableBuffer
+    ) -> tuple[Buffer, int, int] | None:
+        """The same into one memory: where each range starts there, reads and their bytes."""
+        try:
+            files = self._to_read(keys)  # held until they have been read
+            names = [file if isinstance(file, str) else file.fd for file in files]
+            return read_joined(names, ranges.starts, ranges.ends, list(bounds), gap_bytes, _read_threads(), memory)
         except _FAILURES:
             return None
 
