@@ -22,9 +22,7 @@ Names are loaded when they are first used, so that importing the package loads n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from lance_io.lazy_names import lazy_names
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lance_io.dataset.changes.change_plans import DeleteResult
@@ -139,4 +137,19 @@ __all__ = [
     "write_dataset",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+
+# Importing lance_io loads this package: what finds its names is loaded with the first of them.
+
+
+def __getattr__(name: str) -> Any:
+    from lance_io.lazy_names import lazy_names
+
+    load, _ = lazy_names(__name__, _HOMES)
+    return load(name)
+
+
+def __dir__() -> list[str]:
+    from lance_io.lazy_names import lazy_names
+
+    _, names = lazy_names(__name__, _HOMES)
+    return names()
