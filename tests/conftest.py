@@ -24,7 +24,7 @@ from tests.servers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 # Time says nothing about right and wrong: a loaded machine must not fail a test. In CI a change is judged by the same
 # examples every time; whoever works on it draws new ones with each run, and a campaign by its seed.
@@ -36,6 +36,19 @@ settings.register_profile(
     derandomize=bool(os.environ.get("CI")),
 )
 settings.load_profile("lance_io")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting makes lives as long as the process: going through it again with every collection of garbage, of
+    which many tests ask for one, took half of their time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
