@@ -786,6 +786,12 @@ def survey_fragments(
     None for a message in another form than writers give it: a general parser reads that.
     """
 
+def piece_ends(message: Buffer, piece_bytes: int, /) -> list[int] | None:
+    """Where a message can be cut into pieces of `piece_bytes`, each up to the end of its last field; ends with its end.
+
+    None for a message that is damaged, and for one with groups.
+    """
+
 def split_items(layout: bytes, /) -> tuple[bytes, int, bytes] | None:
     """The `PageLayout` message of a mini-block page around its number of items: what is before, that, what is behind.
 

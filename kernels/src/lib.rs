@@ -106,6 +106,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(container::metadata::file_ending, m)?)?;
     m.add_function(wrap_pyfunction!(container::metadata::split_descriptor, m)?)?;
     m.add_function(wrap_pyfunction!(container::metadata::split_items, m)?)?;
+    m.add_function(wrap_pyfunction!(container::pieces::piece_ends, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::whole::index_pages, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::whole::scan_pages, m)?)?;
     m.add_function(wrap_pyfunction!(lists::edit::edit_lists, m)?)?;

@@ -7,12 +7,15 @@ from typing import Any, Final, TypeAlias, TypeVar
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError, Message
 
+from lance_io import _kernels
 from lance_io.errors import FormatError
+from lance_io.turns import in_turns
 
 Buffer: TypeAlias = Any  # anything with the buffer protocol
 M = TypeVar("M", bound=Message)
 
 I64_MAX: Final = (1 << 63) - 1  # offsets and counts are unsigned on the wire, but must fit our signed arrays
+_PIECE_BYTES: Final = 1 << 16  # parsed in half a millisecond, in which no other thread has the interpreter
 
 
 def parse_message(kind: type[M], data: Buffer, what: str) -> M:
@@ -22,9 +25,20 @@ def parse_message(kind: type[M], data: Buffer, what: str) -> M:
     format, text that is not UTF-8, nesting beyond what protobuf allows (100 levels).
     """
     try:
-        return kind.FromString(bytes(data))
+        return kind.FromString(bytes(data)) if len(data) <= _PIECE_BYTES else _parse_long(kind, data)
     except DecodeError as error:
         raise FormatError(f"{what}: expected a protobuf {kind.__name__}: {error}. The file is damaged") from error
+
+
+def _parse_long(kind: type[M], data: Buffer) -> M:
+    """As `FromString`, and beside a loop others have the interpreter in between: a message is its pieces, merged."""
+    view = memoryview(data)
+    ends = _kernels.piece_ends(view, _PIECE_BYTES) or [len(view)]  # what cannot be cut is refused as a whole
+    message, start = kind(), 0
+    for end in in_turns(ends):
+        message.MergeFromString(bytes(view[start:end]))
+        start = end
+    return message
 
 
 def unpack_any(data: bytes, what: str) -> tuple[str, bytes]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, ca
 
 from lance_io.records import dataclass
 from lance_io.runtime import begin_driving, cpu_pool, driven_in_thread, load_modules, to_the_end, wait_until_done
-from lance_io.runtime.turns import begin_turns, give_way
+from lance_io.turns import begin_turns, give_way
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator

@@ -4,3 +4,4 @@ pub mod columns;
 pub mod flat_schema;
 pub mod fragments;
 pub mod metadata;
+pub mod pieces;

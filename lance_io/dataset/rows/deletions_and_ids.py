@@ -20,10 +20,10 @@ from lance_io.format.schema import LINEAGE_NAMES, Field
 from lance_io.io.cache import ClaimAbandoned, Found, LoadOwner
 from lance_io.plans.plan import Together, Wait
 from lance_io.plans.store_requests import Read
-from lance_io.runtime.turns import in_turns
 from lance_io.table.manifest.deletion_file import decode_deletions
 from lance_io.table.manifest.fragment import CREATED_AT_FIELD, ROW_IDS_FIELD, UPDATED_AT_FIELD
 from lance_io.table.manifest.row_ids import RowIdIndex, build_row_id_index, decode_row_ids, decode_row_versions
+from lance_io.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

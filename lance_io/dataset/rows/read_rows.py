@@ -12,8 +12,8 @@ from lance_io.file.file_requests import ReadFile
 from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.table_reader import TableReader
 from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.runtime.turns import in_turns
 from lance_io.spans import Ranges
+from lance_io.turns import in_turns
 
 ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made batch by batch: a fragment may claim any number of rows
 ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for

@@ -21,7 +21,7 @@ from lance_io.dataset.version.validation import check_unread
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.plans.plan import Import
-from lance_io.runtime.turns import in_turns
+from lance_io.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

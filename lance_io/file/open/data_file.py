@@ -24,7 +24,7 @@ from lance_io.format.globals import FileDescriptor, decode_globals_table
 from lance_io.format.version import V2_0
 from lance_io.levels.path import LeafPath, leaf_paths
 from lance_io.records import dataclass
-from lance_io.runtime.turns import in_turns
+from lance_io.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from lance_io.format.schema import PACKED_KEYS
 from lance_io.levels.assemble import merge
 from lance_io.levels.path import leaf_paths
 from lance_io.records import dataclass
-from lance_io.runtime.turns import give_way, in_turns
+from lance_io.turns import give_way, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

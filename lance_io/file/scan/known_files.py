@@ -27,8 +27,8 @@ from lance_io.format.v0_1.batch_table import version_at_end
 from lance_io.format.version import V0_1, V2_1, FileVersion
 from lance_io.limits import METADATA_BYTES_MAX, MIB, PAGE_ROWS_MAX
 from lance_io.records import dataclass
-from lance_io.runtime.turns import in_turns
 from lance_io.store.forking import survive_fork
+from lance_io.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ from lance_io.file.scan.readahead import file_pieces
 from lance_io.io.spares import spares
 from lance_io.levels.arrays import memory_bytes
 from lance_io.limits import KIB
-from lance_io.runtime.turns import in_turns
+from lance_io.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
