@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io import turns
 from lance_io.plans.plan import drive_in_thread
-from lance_io.runtime import turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
