@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import string
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,11 @@ class Case:
 
     def table(self) -> pa.Table:
         """The table of this one column, called `c`."""
+        return self._table
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        """Made once: making the values in Python takes longer than most of what is tested with them."""
         array = self.make()
         column = pa.field("c", array.type, nullable=self.nullable, metadata=self.metadata or None)
         return pa.Table.from_arrays([array], schema=pa.schema([column]))
