@@ -138,11 +138,8 @@ __all__ = [
 ]
 
 
-# Importing lance_io loads this package: what finds its names is loaded with the first of them.
-
-
 def __getattr__(name: str) -> Any:
-    from lance_io.lazy_names import lazy_names
+    from lance_io.lazy_names import lazy_names  # here: importing lance_io loads this package, and is to load no more
 
     load, _ = lazy_names(__name__, _HOMES)
     return load(name)

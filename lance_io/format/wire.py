@@ -33,7 +33,7 @@ def parse_message(kind: type[M], data: Buffer, what: str) -> M:
 def _parse_long(kind: type[M], data: Buffer) -> M:
     """As `FromString`, and beside a loop others have the interpreter in between: a message is its pieces, merged."""
     view = memoryview(data)
-    ends = _kernels.piece_ends(view, _PIECE_BYTES) or [len(view)]  # what cannot be cut is refused as a whole
+    ends = _kernels.piece_ends(view, _PIECE_BYTES) or [len(view)]  # what cannot be cut is left to the parser as a whole
     message, start = kind(), 0
     for end in in_turns(ends):
         message.MergeFromString(bytes(view[start:end]))
