@@ -26,6 +26,9 @@ from tests.servers import (
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
+
 # Time says nothing about right and wrong: a loaded machine must not fail a test. In CI a change is judged by the same
 # examples every time; whoever works on it draws new ones with each run, and a campaign by its seed.
 settings.register_profile(
@@ -49,6 +52,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """How the tests are shared where whole files go to one process."""
+    from tests.sharing import SparkTogether
+
+    return SparkTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -85,6 +85,15 @@ def test_changed_programs(name: str, seed: int) -> None:
         return
 
 
+@pytest.mark.parametrize("bits", [24, 128, 8 << 27])
+def test_runs_are_of_words(bits: int) -> None:
+    """A few bytes would ask for gigabytes."""
+    program = ref.miniblock([1], ref.rle(bits), num_buffers=2)
+    chunk = ref.chunk([bytes(2 * 16), b"\xff\xff"])
+    with pytest.raises(ValueError, match=f"RLE of {bits}-bit values"):
+        decode_miniblock(program, [chunk], [510])
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60), st.sampled_from([32, 64]), st.integers(0, 3), st.integers(0, 3))
 def test_any_bytes_as_fullzip(data: bytes, bits: int, rep: int, definition: int) -> None:

@@ -177,7 +177,8 @@ impl<'a> Program<'a> {
     fn rle(&mut self, depth: usize) -> PyResult<Codec> {
         let bits = self.flat(depth, "RLE values")?;
         match self.flat(depth, "RLE lengths")? {
-            8 if bits % 8 == 0 => Ok(Codec::Rle { bits }),
+            // Wider ones would be memory that few bytes ask for: a run is repeated up to 255 times.
+            8 if matches!(bits, 8 | 16 | 32 | 64) => Ok(Codec::Rle { bits }),
             lengths => Err(invalid(format!("RLE of {bits}-bit values with {lengths}-bit lengths"))),
         }
     }
