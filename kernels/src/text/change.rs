@@ -192,6 +192,18 @@ fn filling(row: Row<'_, '_>, mut put: impl FnMut(&str, &str, usize) -> PyResult<
     }
 }
 
+/// A text so many times: what is there already is copied, twice as much each time. `out` has room for it.
+fn put_times(text: &[u8], times: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    let end = start + text.len() * times;
+    while out.len() < end {
+        match out.len() - start {
+            0 => out.extend_from_slice(text),
+            there => out.extend_from_within(start..start + there.min(end - out.len())),
+        }
+    }
+}
+
 /// `count` characters of a filling that is repeated.
 fn fill_up(fill: &str, count: usize, out: &mut Vec<u8>) -> PyResult<()> {
     if fill.is_empty() || count == 0 {
@@ -200,7 +212,7 @@ fn fill_up(fill: &str, count: usize, out: &mut Vec<u8>) -> PyResult<()> {
     let length = fill.chars().count();
     let (times, rest) = (count / length, byte_of(fill, count % length, false));
     reserve(out, times.saturating_mul(fill.len()) + rest)?;
-    (0..times).for_each(|_| out.extend_from_slice(fill.as_bytes()));
+    put_times(fill.as_bytes(), times, out);
     out.extend_from_slice(&fill.as_bytes()[..rest]);
     Ok(())
 }
@@ -260,7 +272,7 @@ fn repeat(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let num_bytes = text.len().saturating_mul(times);
     row.check_length(num_bytes)?;
     reserve(out, num_bytes)?;
-    (0..times).for_each(|_| out.extend_from_slice(text.as_bytes()));
+    put_times(text.as_bytes(), times, out);
     Ok(())
 }
 
