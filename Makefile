@@ -66,7 +66,7 @@ setup: need-build .venv/.packages $(KERNELS) ## .venv/ with all that a developer
 test: need-all setup servers $(PROXY) ## every test, with real servers that it starts itself
 	@# As `bench` does: tests start some thousands of processes, and Python may be told not to keep what it compiles.
 	@$(PY) -m compileall -q lance_io pyspark_lance_io tests
-	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@TMPDIR=$$(scripts/test-folder) $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # Where every draw begins: make campaign SEED=20261124. The date by default. ARGS="orders mutants" are some of them.
 SEED ?=

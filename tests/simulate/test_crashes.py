@@ -75,8 +75,7 @@ def num_requests(case: Case, counts: Callable[[Request], bool], *, database: boo
     store = FaultyStore(world.place.store, counts=counts)
     version = world.newest()[0]
     assert run(world.session(store), case.change) is None
-    assert world.newest() == (version + case.commits, list(case.after))
-    world.check()
+    assert world.check() == (version + case.commits, list(case.after))
     assert 0 < len(store.seen) < REQUESTS_MAX
     return len(store.seen)
 
@@ -90,8 +89,7 @@ def check_faults(case: Case, script: dict[int, Fault], counts: Callable[[Request
     session, change = world.session(store), case.change
     for _ in range(len(script) + 1):
         outcome = run(session, change)
-        world.check()
-        left = world.newest()
+        left = world.check()
         assert left in ((old_version, old), expected), outcome
         if outcome is None:
             break
@@ -162,17 +160,14 @@ def test_the_same_transaction_is_applied_once(mode: str, fault: Fault, database:
         session = world.session(store)
         new = sorted([*old, *range(50, 56)])
         while (outcome := run(session, commit)) is not None:
-            world.check()
-            assert world.newest() in ((old_version, old), (old_version + 1, new))
+            assert world.check() in ((old_version, old), (old_version + 1, new))
             if isinstance(outcome, Crashed):
                 break
         assert run(world.session(), commit) is None
-        assert world.newest() == (old_version + 1, new)
-        world.check()
+        assert world.check() == (old_version + 1, new)
         assert run(world.session(), append) is None
         assert run(world.session(), commit) is None  # recognised below the newest version, too
-        assert world.newest() == (old_version + 2, sorted([*new, *range(10, 16)]))
-        world.check()
+        assert world.check() == (old_version + 2, sorted([*new, *range(10, 16)]))
         number += 1
 
 
@@ -198,8 +193,7 @@ def test_failing_to_commit_again_damages_nothing(mode: str, database: bool) -> N
         for fault in FAULTS:
             store = FaultyStore(world.place.store, {number: fault}, any_request)
             run(world.session(store), commit)
-            world.check()
-            assert world.newest() == committed
+            assert world.check() == committed
         if len(store.seen) <= number:
             return
     raise AssertionError("it makes fewer requests")
@@ -264,8 +258,7 @@ def test_an_unknown_commit_is_made_sure(case: Case, happened: bool) -> None:
     assert world.newest()[0] == version + happened
     for _ in range(2):
         assert run(session, commit_of(unknown)) is None
-        assert world.newest() == (version + 1, list(case.after))
-        world.check()
+        assert world.check() == (version + 1, list(case.after))
 
 
 @pytest.mark.parametrize("denied", ["get", "head"])
@@ -275,5 +268,4 @@ def test_a_commit_that_cannot_be_read_back_keeps_its_files(denied: str) -> None:
     store.denied = frozenset({denied})
     outcome = run(world.session(store), append)
     assert isinstance(outcome, CommitUnknownError if denied == "get" else type(None))
-    assert world.newest() == (2, [*range(6), *range(10, 16)])
-    world.check()
+    assert world.check() == (2, [*range(6), *range(10, 16)])

@@ -109,20 +109,27 @@ class World:
         """A version, the newest by default, as a fresh process sees it."""
         return lance_io.dataset(URI, version, session=self.session())
 
-    def check(self) -> None:
-        """Every version is whole: its files are there and its rows can be read, and every tag names a version."""
+    def check(self) -> tuple[int, list[int]]:
+        """Every version is whole: its files are there and its rows can be read, and every tag names a version.
+
+        Gives what `newest` does.
+        """
         store: Any = self.place.store
         manifests = self.manifests()
+        if not manifests:
+            return self.newest()
+        rows: list[int] = []
         for manifest in manifests:
             for path in referenced(manifest):
                 store.head_sync(self.place.key(path))
-            numbers(lance_io.dataset(URI, manifest.version, session=self.session()))
-        if manifests:
-            table = lance_io.dataset(URI, session=self.session())
-            assert {tag["version"] for tag in table.tags.list().values()} <= {one.version for one in manifests}
-            for name in table.branches.list():
-                if store.list_sync(self.place.key("tree", name, "_versions", "0")):  # unless it is being removed
-                    assert numbers(table.checkout_version((name, None))) == [*FIRST]
+            rows = numbers(self.open(manifest.version))
+        table = self.open()
+        assert table.version == manifests[-1].version
+        assert {tag["version"] for tag in table.tags.list().values()} <= {one.version for one in manifests}
+        for name in table.branches.list():
+            if store.list_sync(self.place.key("tree", name, "_versions", "0")):  # unless it is being removed
+                assert numbers(table.checkout_version((name, None))) == [*FIRST]
+        return table.version, rows
 
 
 def numbers(table: lance_io.LanceDataset) -> list[int]:

@@ -219,14 +219,16 @@ def newest(server: TableServer, uri: str) -> tuple[int, list[int]]:
         table = lance_io.dataset(uri, storage_options=ours)
     except ValueError:
         return 0, []
+    peer = lance.dataset(uri, storage_options=theirs)
+    rows: list[int] = []
     versions = [each["version"] for each in table.versions()]
     for version in versions:
-        assert numbers(lance_io.dataset(uri, version, storage_options=ours)) == sorted(
-            lance.dataset(uri, version, storage_options=theirs).to_table()["a"].to_pylist()
-        )
+        rows = numbers(lance_io.dataset(uri, version, storage_options=ours))
+        assert rows == sorted(peer.checkout_version(version).to_table()["a"].to_pylist())
         assert table.read_transaction(version) is not None
+    assert (table.version, peer.version) == (versions[-1], versions[-1])
     assert {tag["version"] for tag in table.tags.list().values()} <= set(versions)
-    return table.version, numbers(table)
+    return table.version, rows
 
 
 def run(change: Callable[[Session], Awaitable[Any]], session: Session) -> LanceError | None:

@@ -300,7 +300,8 @@ def test_a_provider_that_fails_is_named_and_tells_no_secret(world: World, kind: 
     vendor.error = kind(f"they were {world.site.secrets[-1]}")
     with pytest.raises(AccessDenied, match="storage_options_provider Vendor") as caught:
         lance_io.dataset(world.uri, **how).take([1])
-    assert not [secret for secret in world.site.secrets if secret in repr(caught.getrepr(style="long"))]
+    told = repr(caught.getrepr(style="long"))
+    assert not [secret for secret in world.site.secrets if secret in told]
     vendor.error = None
     vendor.holds_s = HOUR_S
     assert lance_io.dataset(world.uri, **how).take([1])["a"].to_pylist() == [1]

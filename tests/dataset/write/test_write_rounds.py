@@ -138,9 +138,12 @@ def test_delete_by_uri_takes_six_rounds(with_deletions: bool) -> None:
     assert "put _deletions" in log
 
 
-async def test_the_tables_are_whole() -> None:
-    session = Bench().session()
-    await AsyncDataset.write(ROWS, "memory://t", session=session, max_rows_per_file=300)
-    table = await AsyncDataset.open("memory://t", session=session)
-    assert await table.delete("a % 2 = 0") == {"num_deleted_rows": 500}
-    assert (await table.to_table()).num_rows == 500
+def test_the_tables_are_whole() -> None:
+    bench = Bench()
+
+    async def delete(bench: Bench) -> None:
+        table = await AsyncDataset.open("memory://t", session=bench.session())
+        assert await table.delete("a % 2 = 0") == {"num_deleted_rows": 500}
+        assert (await table.to_table()).num_rows == 500
+
+    bench.run(bench.write(max_rows_per_file=300), delete)
