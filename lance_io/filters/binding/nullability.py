@@ -2,7 +2,7 @@
 
 It follows pylance's planner, so that columns computed here have the same field there: an operator has nulls if one of
 its operands may be null; most functions say that they may give null whatever they get. What the planner leaves out
-(`n is null` over a column without nulls, and what hangs on it) does not count.
+(`n is null` over a column without nulls, and what hangs on it) is left out when text is bound, by the same answers.
 """
 
 from __future__ import annotations
@@ -54,15 +54,11 @@ def may_be_null(expression: Expr, schema: pa.Schema) -> bool:
             return not value.is_valid
         case IsNull():
             return False
-        case And(args) | Or(args):
-            deciding = isinstance(expression, Or)
-            is_decided = any(_known(arg, schema) is deciding for arg in args)
-            return not is_decided and any(may_be_null(arg, schema) for arg in args)
         case In(arg, _, has_null):
             return has_null or may_be_null(arg, schema)
         case SqlCast(arg, _, lenient):
             return lenient or may_be_null(arg, schema)
-        case Not() | Comparison() | Cast() | Call():
+        case And() | Or() | Not() | Comparison() | Cast() | Call():
             return any(may_be_null(arg, schema) for arg in children(expression))
         case Function(name, args):
             return _function_may_be_null(name, args, schema)
@@ -96,18 +92,6 @@ def _is_condition(expression: Expr, schema: pa.Schema) -> bool:
             return name in _CONDITIONS
         case _:
             return not isinstance(expression, Call)
-
-
-def _known(expression: Expr, schema: pa.Schema) -> bool | None:
-    """The value of a condition for all rows, where it is one that says of a column that it has no nulls."""
-    match expression:
-        case IsNull(arg, False) if not may_be_null(arg, schema):
-            return False
-        case Not(arg):
-            found = _known(arg, schema)
-            return None if found is None else not found
-        case _:
-            return None
 
 
 def _column_may_be_null(path: tuple[str | int, ...], schema: pa.Schema) -> bool:

@@ -5,6 +5,7 @@ comparison   directly below the top (inside `and` and `or` only) a literal must 
              inside, and beside a computed value, both sides are widened, and text is read as the other side's type
 functions    arguments are checked against the kinds in `function_registry`
 constants    are computed once; what they decide alone is not computed for rows: `null + x`, `null = x`; see `simplify`
+null tests   of what cannot be null are decided without computing it; see `nullability`
 casts        an integer or decimal cast for a comparison with a literal is compared as it is, where the literal has a
              value of its type: no value is too large for that
 """
@@ -39,6 +40,7 @@ from lance_io.filters.binding.expression_tree import (
     children,
     describe,
 )
+from lance_io.filters.binding.nullability import may_be_null
 from lance_io.filters.binding.simplify import fold, simplify, without_truth
 from lance_io.filters.binding.sql_types import decimal_of, is_string, kind
 from lance_io.filters.evaluate import can_compare
@@ -68,6 +70,7 @@ class SqlBinder(Binder):
 
     def __init__(self, schema: pa.Schema, *, has_sides: bool = False) -> None:
         super().__init__(schema)
+        self._schema = schema
         self._has_sides = has_sides
         self._before_cast: dict[int, tuple[Expr, Operand]] = {}  # by `id` of the bound cast: it, and what is cast
 
@@ -113,7 +116,7 @@ class SqlBinder(Binder):
                 return simplify(bound) if isinstance(bound, And | Or) else bound, found
             case Not() | IsNull():
                 bound, found = super().bind(expr)
-                return fold(bound), found
+                return fold(self._without_needless_test(bound)), found
             case Function(name, (_, _)) if name in _DISTINCT:
                 return self._distinct(expr, strict=False)
             case Function():
@@ -125,6 +128,12 @@ class SqlBinder(Binder):
                 return fold(bound), found
             case _:
                 return super().bind(expr)
+
+    def _without_needless_test(self, bound: Expr) -> Expr:
+        """False in place of a null test of what has no nulls: it is not computed, so that it cannot fail."""
+        if isinstance(bound, IsNull) and not bound.nan_is_null and not may_be_null(bound.arg, self._schema):
+            return Literal(pa.scalar(False))
+        return bound
 
     def resolved(self, column: Column) -> Column:
         """A column by its exact name. Raises BindError if there is none."""
