@@ -17,6 +17,7 @@
     ├── CommitHandlerError (OSError)                a commit lock of the user's raised something
     ├── DeadlineExceeded (TimeoutError)             the call did not end within its `timeout=`
     ├── ForkedRuntimeError (RuntimeError)           used after a fork that it cannot survive
+    ├── InternalError (RuntimeError)                a check of our own failed, before anything was changed
     └── UsageError (ValueError)                     the caller asked for something that makes no sense
         └── OperationError (OSError)                an operation that does not fit the table it is committed to
 
@@ -164,6 +165,10 @@ class DeadlineExceeded(LanceError, TimeoutError):
 
 class ForkedRuntimeError(LanceError, RuntimeError):
     """An object that cannot survive `os.fork` was used in the child. Use the spawn start method."""
+
+
+class InternalError(LanceError, RuntimeError):
+    """A check that can only fail by a fault of this library. It comes before the change, so nothing has happened."""
 
 
 class UsageError(LanceError, ValueError):

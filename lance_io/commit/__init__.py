@@ -8,6 +8,8 @@ latest          the newest version, a version by its number, all versions
 record          a manifest as it was committed, and what made it
 target          where a commit goes, by which clock, what it knows and gives back
 loop            the commit loop: creating a table, changing one
+commit_files    what one change has made for its commit, and the outcome of that
+deciding_write  the write that decides, to its end
 commit_queue    commits of one process to one table, one after the other
 commit_counts   what became of them
 rivals          commits of other processes: pauses after lost races, and giving way

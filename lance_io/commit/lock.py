@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.put_absent import PutAbsentHandler, read_back, unknown_outcome
-from lance_io.errors import CommitConflictError, NotFound, StoreError
+from lance_io.errors import CommitConflictError, CommitHandlerError, NotFound, StoreError
 from lance_io.plans.plan import Call
 from lance_io.plans.store_requests import Put, Read
 from lance_io.runtime.threads import LastingPool
@@ -43,30 +43,42 @@ class LockRefused(CommitConflictError):
     """The lock says that another writer has it."""
 
 
-def hold_lock(lock: CommitLock, version: int, work: Plan[T]) -> Plan[T]:
+def hold_lock(lock: CommitLock, version: int, work: Plan[T], uri: str) -> Plan[T]:
     """Do something under the lock for a version, which is entered and left in one thread.
 
-    Raises `LockRefused` where entering it raises `CommitConflictError`; nothing has been done then.
+    What the lock raises when it is left is logged only: it says nothing of what was done.
+
+    uri  of the table, for errors
+
+    Raises `LockRefused` where entering it raises `CommitConflictError`, `CommitHandlerError` where entering it raises
+    anything else; nothing has been done then. What `work` raises comes as it is.
     """
     threads = LastingPool(1, "lance-io-lock")
     try:
-        held = lock(version)
         try:
+            held = lock(version)
             yield Call(held.__enter__, threads)
         except CommitConflictError as error:
             raise LockRefused(str(error)) from error
+        except Exception as error:
+            text = f"Error from commit handler: {type(error).__name__}: {error}"
+            raise CommitHandlerError(text, path=uri) from error
         try:
             outcome = yield from work
         except BaseException:
-            yield Call(partial(held.__exit__, *sys.exc_info()), threads)
+            yield from _leave(held, version, threads, *sys.exc_info())
             raise
-        try:
-            yield Call(partial(held.__exit__, None, None, None), threads)
-        except Exception as error:  # of the lock's; what was to be done is done
-            _logger.warning("version %d: the commit lock was not released: %s", version, error)
+        yield from _leave(held, version, threads, None, None, None)
         return outcome
     finally:
         threads.shutdown(wait=False)
+
+
+def _leave(held: AbstractContextManager[Any], version: int, threads: LastingPool, *failure: Any) -> Plan[None]:
+    try:
+        yield Call(partial(held.__exit__, *failure), threads)
+    except Exception as error:  # of the lock's; what was to be done is done, or has failed with an error of its own
+        _logger.warning("version %d: the commit lock was not released: %s", version, error)
 
 
 @dataclass(frozen=True)
@@ -88,7 +100,7 @@ class LockHandler:
     def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
         """Put the manifest file under the lock; see `CommitHandler`."""
         try:
-            return (yield from hold_lock(self.lock, new.version, _put(place, new)))
+            return (yield from hold_lock(self.lock, new.version, _put(place, new), place.uri))
         except LockRefused:
             return Taken()
 

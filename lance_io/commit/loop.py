@@ -20,13 +20,14 @@ From the moment at which the manifest is sent, the commit runs to its end even w
 
 from __future__ import annotations
 
-import logging
 import secrets
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.commit.commit_counts import COMMITS
+from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.commit_queue import Made, Turn
+from lance_io.commit.deciding_write import write_deciding
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.pins import pin_version, release
 from lance_io.commit.rebase_reads import rebase
@@ -43,24 +44,23 @@ from lance_io.commit.target import (
 from lance_io.errors import (
     AlreadyExists,
     CommitConflictError,
-    CommitHandlerError,
     CommitUnknownError,
     FormatError,
-    LanceError,
     NotFound,
     OperationError,
     UsageError,
 )
 from lance_io.io import trace_events
-from lance_io.plans.plan import Pause, Shielded, Together, ask
-from lance_io.plans.store_requests import Head, Put, Read, Remove
+from lance_io.plans.plan import Pause, RollBackOnError, Together, ask
+from lance_io.plans.store_requests import Head, Read
 from lance_io.records import dataclass
 from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, decode_origin
 from lance_io.table.manifest.manifest_file import ManifestFile, encode_manifest_file
-from lance_io.table.manifest.paths import DETACHED_BIT, HINT_NAME, VERSIONS, is_detached
+from lance_io.table.manifest.paths import DETACHED_BIT, is_detached
 from lance_io.table.transaction.apply import Creation, build_manifest
 from lance_io.table.transaction.conflicts import check_conflict
 from lance_io.table.transaction.continuity import data_files_in, discontinuity, new_data_files
+from lance_io.table.transaction.named_files import named_files, small_files
 from lance_io.table.transaction.operations import Append, Clone, Delete, Overwrite, Restore, Update
 from lance_io.table.transaction.rebase import Rebased, adapt
 
@@ -81,8 +81,6 @@ _MISSING_SHOWN = 5
 BEHIND_MAX = 3  # versions that take no longer to be read than an attempt
 VERSIONS_AT_ONCE = 64  # that are read side by side and held, of those that came since
 
-_logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class CommitRequest:
@@ -93,7 +91,9 @@ class CommitRequest:
     listing      a listing that is at hand
     affected     offsets of the rows that a Delete or Update deletes now, by fragment; None when nobody knows. With them
                  `base` has to be the version that the transaction was made for
-    alongside    plans that must have ended before the manifest is created, such as uploads of the files it names
+    files        what the change has made for this commit; the deletion files among them are written here. None: nothing
+                 that is known here
+    alongside    plans that must have ended before the manifest is created, such as uploads of data files that it names
     creation     what only the creation of a table decides, and the data version of an Overwrite
     max_retries  attempts at most; None as many as the time allows. 0 with an Overwrite: the version that was read must
                  still be the newest
@@ -108,6 +108,7 @@ class CommitRequest:
     base: Manifest | None = None
     listing: Listing | None = None
     affected: Mapping[int, U32Array] | None = None
+    files: CommitFiles | None = None
     alongside: Sequence[Plan[Any]] = ()
     creation: Creation = field(default_factory=Creation)
     max_retries: int | None = None
@@ -128,38 +129,44 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
     Two rounds. Raises `AlreadyExists` when there is a table, `CommitUnknownError` when there is no telling; the same
     request made again is recognised.
     """
-    transaction = request.transaction
+    files = request.files or CommitFiles()
+    kept = {target.place.key(request.transaction.path)} if request.is_repeated else ()
+    try:
+        committed: CommittedVersion = yield RollBackOnError(
+            _create(target, request, files), lambda _: files.roll_back(target.place.store, kept)
+        )
+    except CommitUnknownError as error:
+        COMMITS.add(request.transaction.name, unknown=1)
+        error.transaction = request.transaction
+        raise
+    if committed.attempts:
+        _count(target, request, committed)
+    return committed
+
+
+def _create(target: CommitTarget, request: CommitRequest, files: CommitFiles) -> Plan[CommittedVersion]:
+    place, transaction = target.place, request.transaction
     version = 1 if request.base is None else request.base.version
     file = _encode_manifest(target, request.base, request, transaction, version=version)
-    key = target.place.key(transaction.path)
-    written = [] if request.is_repeated else [key]
+    small = {place.key(transaction.path): file.transaction, **files.contents}
     plans = [
         *request.alongside,
-        ask(Put(target.place.store, key, file.transaction, durability=target.durability)),
-        target.handler.prepare(target.place),
+        *files.puts(place.store, small, target.durability),
+        target.handler.prepare(place),
     ]
-    try:
-        if request.listing is None:
-            *_, versions = yield Together([*plans, target.handler.list_after(target.place, 0)])
-        else:
-            yield Together(plans)
-            versions = request.listing.versions
-        if versions:
-            return (yield from _find_created(target, transaction, versions[0], version))
-        new = NewVersion(version, target.scheme, file.data, transaction.uuid, target.durability)
-        outcome = yield from _write_deciding(target, new, written)
-        if isinstance(outcome, Taken):
-            raise _exists(target)
-    except CommitUnknownError as error:
-        COMMITS.add(transaction.name, unknown=1)
-        error.transaction = transaction
-        raise
-    except Exception:  # also those of somebody else's uploads
-        yield from _forget(target, written)
-        raise
-    committed = CommittedVersion(outcome.file, file.manifest, transaction, attempts=1)
-    _count(target, request, committed)
-    return committed
+    if request.listing is None:
+        *_, versions = yield Together([*plans, target.handler.list_after(place, 0)])
+    else:
+        yield Together(plans)
+        versions = request.listing.versions
+    if versions:
+        return (yield from _find_created(target, transaction, versions[0], version, files))
+    files.check_named(place, lambda: named_files(transaction))
+    new = NewVersion(version, target.scheme, file.data, transaction.uuid, target.durability)
+    outcome = yield from write_deciding(target, new, files)
+    if isinstance(outcome, Taken):
+        raise _exists(target)
+    return CommittedVersion(outcome.file, file.manifest, transaction, attempts=1)
 
 
 def _count(target: CommitTarget, request: CommitRequest, committed: CommittedVersion) -> None:
@@ -177,13 +184,14 @@ def _count(target: CommitTarget, request: CommitRequest, committed: CommittedVer
 
 
 def _find_created(
-    target: CommitTarget, transaction: Transaction, first: VersionFile, version: int
+    target: CommitTarget, transaction: Transaction, first: VersionFile, version: int, files: CommitFiles
 ) -> Plan[CommittedVersion]:
     """The first version, if an earlier call with the same transaction made it. Raises `AlreadyExists` if not."""
     data = yield Read(target.place.store, first.key)
     manifest = decode_manifest(data)
     if first.version != version or manifest.transaction_file != transaction.file_name:
         raise _exists(target)
+    files.outcome = "committed"
     return CommittedVersion(first, manifest, transaction, attempts=0)
 
 
@@ -200,29 +208,23 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
     """
     loop = _Loop(target, request)
     try:
-        with target.turns.commit(target.place) as loop.turn:
-            committed = yield from loop.run()
-    except CommitUnknownError as error:  # a pin stays, until it is too old: the manifest may come to be there
+        committed: CommittedVersion = yield RollBackOnError(loop.run(), loop.roll_back)
+    except CommitUnknownError as error:
         COMMITS.add(request.transaction.name, unknown=1)
         error.transaction = request.transaction
         raise
-    except Exception as error:  # also those of somebody else's uploads
-        if isinstance(error, CommitConflictError):
-            COMMITS.add(request.transaction.name, conflicts=1)
-        first = target.place.key(request.transaction.path) if request.is_repeated else None
-        yield from _forget(target, [key for key in loop.written if key != first])
-        yield from loop.release()
+    except CommitConflictError:
+        COMMITS.add(request.transaction.name, conflicts=1)
         raise
     if committed.attempts:  # and was not found to be there already
         _count(target, request, committed)
-    yield from loop.release()
     return committed
 
 
 class _Loop:
     """The state of one commit.
 
-    written   keys of transaction files of this commit, and of files made by rebasing
+    files     what this commit made: the change's files, transaction files, files made by rebasing
     fetched   manifest files that were read, by version
     told      transactions of versions that other commits of this process made meanwhile
     since     the version after which changes of others count: what was made for none (0) begins at the base
@@ -243,8 +245,8 @@ class _Loop:
         self.transaction = request.transaction
         self.base = request.base
         self.listing = request.listing
-        self.pending = [*request.alongside]
-        self.written: list[str] = []
+        self.files = request.files or CommitFiles()
+        self.pending = [*request.alongside, *self.files.uploads(target.place.store, target.durability)]
         self.fetched: dict[int, bytes] = {}
         self.told: dict[int, Transaction] = {}
         self.since = self.transaction.read_version
@@ -270,7 +272,21 @@ class _Loop:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> Plan[CommittedVersion]:
-        """Attempts until one is decided."""
+        """Attempts until one is decided, in turn with other commits of this process."""
+        with self.target.turns.commit(self.target.place) as self.turn:
+            committed = yield from self._attempts()
+        yield from self._release()
+        return committed
+
+    def roll_back(self, _: BaseException) -> Plan[None]:
+        """Remove what no version can name; what may have been committed stays, and so does the pin of a restore."""
+        if self.files.outcome == "sent":
+            return
+        first = {self.target.place.key(self.request.transaction.path)} if self.request.is_repeated else ()
+        yield from self.files.roll_back(self.target.place.store, first)
+        yield from self._release()
+
+    def _attempts(self) -> Plan[CommittedVersion]:
         clock, request = self.target.clock, self.request
         started = clock.monotonic()
         attempts = stalls = newest = 0
@@ -351,10 +367,11 @@ class _Loop:
             yield from release(self.target.place, earlier)
         return True
 
-    def release(self) -> Plan[None]:
+    def _release(self) -> Plan[None]:
         """Let go of the version that was restored."""
-        if self.pin is not None:
-            yield from release(self.target.place, self.pin)
+        pin, self.pin = self.pin, None
+        if pin is not None:
+            yield from release(self.target.place, pin)
 
     def _courtesy_max_s(self, newest: VersionFile) -> float:
         """How long after its last version this process gives way to others at most."""
@@ -403,11 +420,9 @@ class _Loop:
     def _round(self, *, fresh: bool) -> Plan[None]:
         """Everything that depends on nothing, at once; a listing unless there is a fresh one."""
         plans, self.pending = self.pending, []
-        key = self.target.place.key(self.transaction.path)
-        if key not in self.written:
-            self.written.append(key)
-            data = self.transaction.data
-            plans.append(ask(Put(self.target.place.store, key, data, durability=self.target.durability)))
+        place, key = self.target.place, self.target.place.key(self.transaction.path)
+        if not self.files.has(key):
+            plans += self.files.puts(place.store, {key: self.transaction.data}, self.target.durability)
         if not self.prepared:
             self.prepared = True
             plans.append(self.target.handler.prepare(self.target.place))
@@ -520,7 +535,8 @@ class _Loop:
             if other is not None and other.uuid == self.transaction.uuid and other.name == self.transaction.name:
                 if file.version not in self.fetched:
                     yield from self._read(file.version, file.key)
-                yield from self._forget_other_names(other)
+                self.files.outcome = "committed"
+                yield from self._keep_only(other)
                 return CommittedVersion(file, self._manifest(file.version), other, attempts=0)
             if other is not None and file.version > self.since and not self.request.is_strict:
                 self._adapt(other, file.version)
@@ -559,10 +575,10 @@ class _Loop:
             path=place.uri,
         )
 
-    def _forget_other_names(self, committed: Transaction) -> Plan[None]:
-        """Remove transaction files of this commit other than the one that the committed version names."""
-        kept = self.target.place.key(committed.path)
-        yield from _forget(self.target, [key for key in self.written if key != kept])
+    def _keep_only(self, transaction: Transaction) -> Plan[None]:
+        """Remove the small files that a transaction does not name: the committed one, or this one as it is now."""
+        place = self.target.place
+        yield from self.files.remove_but(place.store, {place.key(path) for path in small_files(transaction)})
 
     def _settle_base(self, newest: VersionFile) -> None:
         """The newest version, with its index section; what else was read is no longer needed."""
@@ -582,7 +598,8 @@ class _Loop:
         if self.request.is_repeated:
             named = data_files_in(transaction, base)
             if named == "all":
-                yield from _forget(self.target, self.written)
+                self.files.outcome = "committed"
+                yield from self.files.remove_but(self.target.place.store, ())
                 return CommittedVersion(newest, base, transaction, attempts=0)
             if named == "some":
                 raise self._unsure("the table has some of its data files already")
@@ -636,16 +653,11 @@ class _Loop:
             return
         self.made_on, self.adapted = base, False
         self.transaction = change.transaction
-        key = self.target.place.key(self.transaction.path)
         place = self.target.place
-        puts = {key: self.transaction.data, **{place.key(path): content for path, content in change.files.items()}}
-        stale = self.written
-        self.written = [*stale, *puts]
-        yield Together(
-            [ask(Put(place.store, each, content, durability=self.target.durability)) for each, content in puts.items()]
-        )
-        yield from _forget(self.target, [each for each in stale if each not in puts])
-        self.written = [*puts]
+        made = {place.key(self.transaction.path): self.transaction.data}
+        made |= {place.key(path): content for path, content in change.files.items()}
+        yield from self.files.write(place.store, made, self.target.durability)
+        yield from self._keep_only(self.transaction)
 
     # -- the deciding write ------------------------------------------------------------------------------------------
 
@@ -667,7 +679,8 @@ class _Loop:
                 made = Made(newest, created, transaction)
                 self.turn.tell(made, file.manifest, asked_at=asked_at, made_at=target.clock.monotonic())
 
-        outcome = yield from _write_deciding(target, new, self.written, tell)
+        self.files.check_named(target.place, lambda: named_files(transaction))
+        outcome = yield from write_deciding(target, new, self.files, tell)
         self.turn.rivals.took(target.clock.monotonic() - self.began, is_whole=self.is_whole)
         if isinstance(outcome, Created):
             return CommittedVersion(outcome.file, file.manifest, transaction, attempt)
@@ -696,50 +709,3 @@ def _encode_manifest(
         marks=request.marks,
     )
     return encode_manifest_file(following)
-
-
-def _write_deciding(
-    target: CommitTarget, new: NewVersion, written: list[str], tell: Callable[[VersionFile], None] | None = None
-) -> Plan[Created | Taken]:
-    """The deciding write, to its end.
-
-    written  emptied when somebody else's code fails, such as a lock: that does not say whether the version is visible
-
-    Raises `CommitHandlerError` for what a user's lock has raised.
-    tell     called once the version, and the hint, are there
-    """
-    try:
-        outcome: Created | Taken = yield Shielded(_decide(target, new, tell))
-    except LanceError:
-        raise
-    except Exception as error:
-        written.clear()
-        if getattr(target.handler, "lock", None) is None:
-            raise
-        text = f"Error from commit handler: {type(error).__name__}: {error}"
-        raise CommitHandlerError(text, path=target.place.uri) from error
-    return outcome
-
-
-def _decide(target: CommitTarget, new: NewVersion, tell: Callable[[VersionFile], None] | None) -> Plan[Created | Taken]:
-    """Create the manifest and tell readers of unordered stores; never interrupted."""
-    outcome: Created | Taken = yield from target.handler.create(target.place, new)
-    if isinstance(outcome, Created) and target.writes_hint and new.scheme != "detached":
-        key, content = target.place.key(VERSIONS, HINT_NAME), b'{"version":%d}' % new.version
-        try:
-            yield Put(target.place.store, key, content, durability="none", in_place=True)
-        except LanceError as error:  # it is only a hint
-            _logger.warning("version %d is committed, but the hint was not written: %s", new.version, error)
-    if isinstance(outcome, Created) and tell is not None:
-        tell(outcome.file)
-    return outcome
-
-
-def _forget(target: CommitTarget, keys: Sequence[str]) -> Plan[None]:
-    """Remove files of this commit that nothing refers to; what stays is garbage that cleanup collects."""
-    if not keys:
-        return
-    try:
-        yield Shielded(ask(Remove(target.place.store, tuple(keys))))
-    except LanceError as error:
-        _logger.warning("files of a lost attempt stay behind for cleanup: %s", error)

@@ -10,7 +10,13 @@ from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import Read
 from lance_io.table.manifest.deletion_file import decode_deletions
 from lance_io.table.manifest.paths import deletion_file_place
-from lance_io.table.transaction.rebase import Rebased, marked_fragments, merge_deletions
+from lance_io.table.transaction.rebase import (
+    Rebased,
+    carry_changes,
+    current_records,
+    marked_fragments,
+    merge_deletions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,15 +43,16 @@ def rebase(
 
     Raises `CommitConflictError` when another writer deleted one of these rows.
     """
+    records = current_records(transaction, current)
     if affected is None or made_on is None:
-        return Rebased(transaction.rebase(transaction.operation, current.version), {})
-    deletions = {fragment.id: fragment.deletion_file for fragment in made_on.fragments}
-    marked = marked_fragments(transaction, current, deletions)
+        return Rebased(carry_changes(transaction, current, records), {})
+    before = {one: fragment.deletion_file for one, fragment in current_records(transaction, made_on).items()}
+    marked = marked_fragments(records, before)
     read: list[Any] = []
     if marked:
         read = yield Together([_read(place, fragment, current) for fragment in marked.values()])
     deleted = dict(zip(marked, read, strict=True))
-    return merge_deletions(transaction, current, marked, deleted, affected, lambda: secrets.randbits(64))
+    return merge_deletions(transaction, current, records, deleted, affected, lambda: secrets.randbits(64))
 
 
 def _read(place: Location, fragment: Fragment, current: Manifest) -> Plan[U32Array]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import timedelta
 
+    from lance_io.commit.commit_files import CommitFiles
     from lance_io.commit.target import CommittedVersion
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
@@ -55,18 +56,20 @@ def change(
     operation: Operation,
     *,
     affected: Mapping[int, U32Array] | None = None,
+    files: CommitFiles | None = None,
     alongside: Sequence[Plan[Any]] = (),
     properties: Mapping[str, str] | None = None,
 ) -> Plan[DatasetState]:
     """Commit an operation that was made on the open version.
 
     affected    offsets of the rows that it deletes, by fragment
-    alongside   uploads of the files that it names
+    files       what was made for it, as for `CommitRequest`
+    alongside   uploads of the data files that it names
     properties  of the transaction
     Raises as `commit` does.
     """
     transaction = Transaction(state.manifest.version, operation, properties=properties or {})
-    request = CommitRequest(transaction, base=state.manifest, affected=affected, alongside=alongside)
+    request = CommitRequest(transaction, base=state.manifest, affected=affected, files=files, alongside=alongside)
     after = move_to(state, (yield from commit(commit_target(state), request)))
     yield from after_commit(after)
     return after
@@ -130,7 +133,7 @@ def _delete(state: DatasetState, predicate: Any) -> Plan[tuple[DatasetState, Del
     rows = yield from matching_rows(state, predicate)
     deletion = yield from deletion_of(state, rows)
     operation = Delete(tuple(deletion.updated), tuple(deletion.removed), str(predicate))
-    after = yield from change(state, operation, affected=deletion.affected, alongside=deletion.uploads(state))
+    after = yield from change(state, operation, affected=deletion.affected, files=deletion.commit_files())
     return after, DeleteResult(num_deleted_rows=deletion.num_rows)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from lance_io.commit.commit_files import CommitFiles
 from lance_io.dataset.rows.deletions_and_ids import load_live
 from lance_io.dataset.scan.execute import scan_batches
 from lance_io.dataset.scan.scan_options import scan_options
@@ -21,8 +22,7 @@ from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import EvaluationError, OperationError, UsageError
 from lance_io.io import trace_events
 from lance_io.levels.arrays import values_of
-from lance_io.plans.plan import Together, ask
-from lance_io.plans.store_requests import Put
+from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import Each
 from lance_io.spans import distinct
 from lance_io.table.manifest.deletion_file import deletion_kind, encode_deletions
@@ -61,11 +61,11 @@ class Deletion:
     affected: dict[int, U32Array] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
 
-    def uploads(self, state: DatasetState) -> list[Plan[Any]]:
-        """Plans that write the files."""
+    def commit_files(self) -> CommitFiles:
+        """The files for a commit, which writes them."""
         if trace_events.listeners:
             trace_events.tell_files("create", "deletion", self.files)
-        return [ask(Put(state.location.store, key, data)) for key, data in self.files.items()]
+        return CommitFiles(self.files)
 
 
 def matching_rows(
@@ -175,7 +175,8 @@ def delete_offsets(state: DatasetState, place: int, offsets: IntArray) -> Plan[F
 
 def _write_deletions(state: DatasetState, place: int, rows: Mapping[int, U32Array]) -> Plan[Fragment | None]:
     deletion = yield from deletion_of(state, rows)
-    yield Together(deletion.uploads(state))
+    files, store = deletion.commit_files(), state.location.store
+    yield RollBackOnError(files.write(store, files.contents), lambda _: files.roll_back(store))
     if deletion.removed:
         return None
     return deletion.updated[0] if deletion.updated else state.manifest.fragments[place]

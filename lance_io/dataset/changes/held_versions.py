@@ -50,7 +50,7 @@ def create_ref(state: DatasetState, key: str, content: bytes, version: int) -> P
             created: ObjectMeta = yield Put(store, key, content)
             return created
 
-    return (yield from hold_lock(state.commit_lock, version, look_and_put()))
+    return (yield from hold_lock(state.commit_lock, version, look_and_put(), state.root.uri))
 
 
 def hold_version(state: DatasetState, reference: Any, use: Callable[[str | None, VersionFile], Plan[T]]) -> Plan[T]:

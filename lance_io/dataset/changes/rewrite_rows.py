@@ -9,7 +9,7 @@ Rows keep their stable ids: those of the new fragments are the old ones, in the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -48,10 +48,6 @@ class MovedRows:
 
     deletion: Deletion
     fragments: tuple[Fragment, ...]
-
-    def uploads(self, state: DatasetState, files: NewFiles) -> list[Plan[Any]]:
-        """Plans that make both visible."""
-        return [files.publish(), *self.deletion.uploads(state)]
 
 
 def files_like(

@@ -100,8 +100,9 @@ def _update(
             moved.fragments,
             fields_for_preserving_frag_bitmap=tuple(one.id for field in assigned for one in field.walk()),
         )
-        uploads = moved.uploads(state, files)
-        after = yield from change(state, operation, affected=deletion.affected, alongside=uploads)
+        made = deletion.commit_files()
+        publish = [files.publish(made)]
+        after = yield from change(state, operation, affected=deletion.affected, files=made, alongside=publish)
         return after, UpdateResult(num_rows_updated=deletion.num_rows)
 
     done: tuple[DatasetState, UpdateResult] = yield RollBackOnError(write(), files.roll_back)

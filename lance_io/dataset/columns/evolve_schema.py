@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lance_io.commit.commit_files import CommitFiles
 from lance_io.dataset.changes.change_plans import change
 from lance_io.dataset.changes.memory_limit import ScanBounds, limit_of
 from lance_io.dataset.columns.cast_columns import can_cast, cast_within
@@ -143,7 +144,8 @@ def _cast_columns(
             fragments = tuple(with_dead_columns(one, schema if version == V0_1 else None) for one in fragments)
         kept = tuple(without_dead_files(fragment, schema) for fragment in fragments)
         operation = Merge(kept, schema, preserves_nullability=True)
-        return (yield from change(state, operation, alongside=[files.publish()]))
+        made = CommitFiles()
+        return (yield from change(state, operation, files=made, alongside=[files.publish(made)]))
 
     after_cast: DatasetState = yield RollBackOnError(write(), files.roll_back)
     return after_cast

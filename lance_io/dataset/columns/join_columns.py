@@ -124,7 +124,7 @@ def update_fragment_columns(
             changed = yield from write_fragment_columns(state, place, files, values_of, then, told)
         except SchemaError as error:
             raise OperationError(error.message, path=state.location.uri) from error
-        yield from files.publish()
+        yield from files.close_last()
         return changed
 
     changed: Fragment = yield RollBackOnError(write(), files.roll_back)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lance_io.commit.commit_files import CommitFiles
 from lance_io.dataset.changes.change_plans import change
 from lance_io.dataset.columns.rewrite_columns import RowProgress, column_files, write_columns, write_fragment_columns
 from lance_io.dataset.columns.schema_edits import add_fields
@@ -94,7 +95,8 @@ def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | N
             raise OperationError(error.message, path=state.location.uri) from error
         keeps = all(field.nullable for field in new.fields)
         operation = Merge(changed, schema, preserves_nullability=keeps)
-        return (yield from change(state, operation, alongside=[files.publish()]))
+        made = CommitFiles()
+        return (yield from change(state, operation, files=made, alongside=[files.publish(made)]))
 
     if new.finished is None:
         after: DatasetState = yield RollBackOnError(write(None), files.roll_back)
@@ -131,7 +133,7 @@ def fragment_with_columns(
                 yield from new.finish()
         except (EvaluationError, SchemaError) as error:
             raise OperationError(error.message, path=state.location.uri) from error
-        yield from files.publish()
+        yield from files.close_last()
         return changed, schema
 
     made: tuple[Fragment, Schema] = yield RollBackOnError(write(), files.roll_back)

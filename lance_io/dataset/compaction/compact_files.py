@@ -14,6 +14,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.loop import CommitRequest, commit
 from lance_io.dataset.changes.change_plans import commit_target, move_to
 from lance_io.dataset.changes.remove_versions import after_commit
@@ -205,12 +206,18 @@ def commit_compaction(
     Rows keep their order among the tasks, whatever that of the results. Raises as `commit` does.
     """
     options = compaction_options(given, state.manifest.config, state.manifest.data_version)
-    return (yield from _commit(state, results, (), defers=options.defer_index_remap))
+    return (yield from _commit(state, results, CommitFiles(), (), defers=options.defer_index_remap))
 
 
 def _commit(
-    state: DatasetState, results: Sequence[RewriteResult], alongside: Sequence[Plan[Any]], *, defers: bool
+    state: DatasetState,
+    results: Sequence[RewriteResult],
+    files: CommitFiles,
+    alongside: Sequence[Plan[Any]],
+    *,
+    defers: bool,
 ) -> Plan[tuple[DatasetState, CompactionMetrics]]:
+    """files: what was made for the second commit, whose outcome says what becomes of it."""
     metrics = sum((result.metrics for result in results), CompactionMetrics())
     if not results:
         return state, metrics
@@ -218,7 +225,7 @@ def _commit(
     read_version = min(result.read_version for result in results)
     num_new = sum(len(result.new_fragments) for result in results)
     if num_new:
-        reserved = yield from _commit_one(state, read_version, ReserveFragments(num_new), alongside)
+        reserved = yield from _commit_one(state, read_version, ReserveFragments(num_new), CommitFiles(), alongside)
         next_id = (reserved.manifest.max_fragment_id or 0) - num_new + 1
         state = move_to(state, reserved)
     else:
@@ -236,7 +243,7 @@ def _commit(
         next_id = end
     moved = yield from _recorded_moves(state, ordered, defers=defers)
     operation = Rewrite(tuple(groups), moved_rows=moved)
-    committed = yield from _commit_one(state, read_version, operation, () if num_new else alongside)
+    committed = yield from _commit_one(state, read_version, operation, files, () if num_new else alongside)
     after = move_to(state, committed)
     yield from after_commit(after)
     return after, metrics
@@ -265,9 +272,14 @@ def _recorded_moves(
 
 
 def _commit_one(
-    state: DatasetState, read_version: int, operation: ReserveFragments | Rewrite, alongside: Sequence[Plan[Any]]
+    state: DatasetState,
+    read_version: int,
+    operation: ReserveFragments | Rewrite,
+    files: CommitFiles,
+    alongside: Sequence[Plan[Any]],
 ) -> Plan[CommittedVersion]:
-    request = CommitRequest(Transaction(read_version, operation), base=state.manifest, alongside=alongside)
+    transaction = Transaction(read_version, operation)
+    request = CommitRequest(transaction, base=state.manifest, files=files, alongside=alongside)
     return (yield from commit(commit_target(state), request))
 
 
@@ -291,8 +303,9 @@ def compact_files(
             results.append(result)
             if task is not tasks[-1]:
                 yield from files.close_last()
-        publish = [files.publish() for files in written]
-        return (yield from _commit(state, results, publish, defers=options.defer_index_remap))
+        made = CommitFiles()
+        publish = [files.publish(made) for files in written]
+        return (yield from _commit(state, results, made, publish, defers=options.defer_index_remap))
 
     def roll_back(cause: BaseException) -> Plan[None]:
         for files in written:

@@ -83,7 +83,7 @@ def write_files(
 
     def write(source: Rows | AsyncRows) -> Plan[None]:
         yield from files.write(source)
-        yield from files.publish()
+        yield from files.close_last()
 
     def keeping(source: Rows | AsyncRows) -> Plan[None]:
         yield RollBackOnError(write(source), files.roll_back)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 import pyarrow as pa
 
+from lance_io.commit.commit_files import CommitFiles
 from lance_io.dataset.changes.change_plans import change, repeat_on_conflict
 from lance_io.dataset.changes.delete_rows import deletion_of
 from lance_io.dataset.changes.rewrite_rows import files_like
@@ -29,7 +30,7 @@ from lance_io.dataset.version.index_entries import load_indices
 from lance_io.errors import LanceError, OperationError
 from lance_io.filters import compile_filter
 from lance_io.format.version import V0_1
-from lance_io.plans.plan import Import, RollBackOnError
+from lance_io.plans.plan import Import, RollBackOnError, Together, ask
 from lance_io.table.manifest.roaring import encode_roaring
 from lance_io.table.transaction.operations import Update
 from lance_io.table.transaction.transaction import Transaction
@@ -66,13 +67,15 @@ class Merged:
 
     operation  the change
     affected   offsets of the rows that it deletes, by fragment; None where it rewrites columns in place
-    uploads    plans that make its files visible
+    files      what was made for it: the deletion files are not written yet
+    uploads    plans that make its data files visible
     joined     how keys met
     written    the new data files, a fragment each
     """
 
     operation: Update
     affected: Mapping[int, U32Array] | None
+    files: CommitFiles
     uploads: Sequence[Plan[object]]
     result: ExecuteResult
     joined: str
@@ -92,7 +95,9 @@ def merge_rows(
 
     def attempt(state: DatasetState) -> Plan[tuple[DatasetState, ExecuteResult]]:
         def commit(merged: Merged) -> Plan[tuple[DatasetState, ExecuteResult]]:
-            after = yield from change(state, merged.operation, affected=merged.affected, alongside=merged.uploads)
+            after = yield from change(
+                state, merged.operation, affected=merged.affected, files=merged.files, alongside=merged.uploads
+            )
             return after, merged.result
 
         return (yield from _Merge(state, clauses, source, limit_bytes).run(commit))
@@ -110,8 +115,9 @@ def prepare_merge(
     source = yield from _pull(clauses, limit_bytes, rows)
 
     def keep(merged: Merged) -> Plan[tuple[Transaction, ExecuteResult]]:
-        for upload in merged.uploads:
-            yield from upload
+        files, store = merged.files, state.location.store
+        plans = [*merged.uploads, *files.uploads(store)]
+        yield RollBackOnError(ask(Together(plans)), lambda _: files.roll_back(store))
         return Transaction(state.manifest.version, merged.operation), merged.result
 
     try:
@@ -204,9 +210,9 @@ class _Merge:
             fields_for_preserving_frag_bitmap=tuple(field.id for field in state.schema.walk()),
             inserted_rows=keys,
         )
-        uploads = [files.publish(), *deletion.uploads(state)]
-        result = _result(matches, writer.num_inserted)
-        return (yield from finish(Merged(operation, deletion.affected, uploads, result, joined, files.fragments)))
+        made, result = deletion.commit_files(), _result(matches, writer.num_inserted)
+        uploads = [files.publish(made)]
+        return (yield from finish(Merged(operation, deletion.affected, made, uploads, result, joined, files.fragments)))
 
     def _patch_columns(
         self, matches: RowMatches, files: NewFiles, joined: str, finish: Callable[[Merged], Plan[T]]
@@ -235,10 +241,11 @@ class _Merge:
                 inserted_rows=keys,
                 updated_fragment_offsets=bitmaps if state.has_stable_row_ids else {},
             )
-            uploads = [patches.publish(), files.publish()]
+            made = CommitFiles()
+            uploads = [patches.publish(made), files.publish(made)]
             written = [*patches.fragments, *files.fragments]
             result = _result(matches, writer.num_inserted)
-            return (yield from finish(Merged(operation, None, uploads, result, joined, written)))
+            return (yield from finish(Merged(operation, None, made, uploads, result, joined, written)))
 
         done: T = yield RollBackOnError(write(), patches.roll_back)
         return done

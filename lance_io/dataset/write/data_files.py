@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 from lance_io.dataset.write.input_data import Rows
-from lance_io.errors import CommitUnknownError, LanceError, SchemaError, UnsupportedError, UsageError
+from lance_io.errors import LanceError, SchemaError, UnsupportedError, UsageError
 from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.file_bytes import PAGE_BYTES
 from lance_io.file.write.uploads import key_beside
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.commit.commit_files import CommitFiles
     from lance_io.dataset.write.input_data import AsyncRows
     from lance_io.dataset.write.write_progress import FragmentWriteProgress
     from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
@@ -180,7 +181,7 @@ class NewFiles:
         self._file: FileWriting | None = None
         self._name = ""
         self._written: dict[int | None, list[str]] = {}  # keys by base path
-        self._is_published = False
+        self._commit: CommitFiles | None = None
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -249,10 +250,11 @@ class NewFiles:
         if self._file is not None:
             yield from self._close()
 
-    def publish(self) -> Plan[None]:
-        """Make the last file visible, for a commit that may be under way."""
+    def publish(self, commit: CommitFiles) -> Plan[None]:
+        """Make the last file visible, for a commit: from here on its outcome says whether the files may be removed."""
+        self._commit = commit
+        commit.add_data(self._own_keys)
         yield from self.close_last()
-        self._is_published = True
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Slices that end where a file must, and are small beside a file."""
@@ -305,19 +307,17 @@ class NewFiles:
 
     # -- and removing what a failed write has left --------------------------------------------------------------------
 
-    def may_discard(self, cause: BaseException) -> bool:
-        """Whether no version can refer to the files, after `cause` has ended the write.
-
-        Once everything is published a commit may be under way; then only an error that says that it failed counts.
-        """
-        if not self._is_published:
-            return True
-        return isinstance(cause, LanceError) and not isinstance(cause, CommitUnknownError)
+    @property
+    def _own_keys(self) -> Sequence[str]:
+        """Of what was written into the table's own folder."""
+        return self._written.get(None, ())
 
     def roll_back(self, cause: BaseException) -> Plan[None]:
         """Remove the files, if no version can refer to them; for `RollBackOnError`."""
-        if not self.may_discard(cause):
-            return
+        if self._commit is not None:
+            if not self._commit.may_remove:
+                return
+            self._commit.drop_data(self._own_keys)
         try:
             if self._file is not None:
                 yield from self._file.abort()

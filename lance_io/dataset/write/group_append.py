@@ -35,6 +35,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.commit_counts import COMMITS
+from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.loop import CommitRequest, commit
 from lance_io.commit.target import Listing
 from lance_io.dataset.lazy_module import later_plans
@@ -433,7 +434,7 @@ def _append(appends: Sequence[GroupAppend], queue: _Queue) -> Plan[Sequence[Grou
     try:
         committed: CommittedVersion | None = yield RollBackOnError(version.write(), version.roll_back)
     except (CommitConflictError, NotFound) as error:
-        if len(version.opened) < 2:
+        if len(version.opened) < 2 or not version.made.may_remove:
             raise
         return (yield from _append_apart(version, queue, error))
     if committed is not None:
@@ -498,6 +499,7 @@ class _Version:
     written  appends whose rows are in files
     absent   appends by URI, where there is no table
     base     the newest version that an append was made for
+    made     what was written for the commit, and its outcome
     """
 
     def __init__(self, appends: Sequence[GroupAppend], made: _Made | None) -> None:
@@ -507,6 +509,7 @@ class _Version:
         self.written: list[GroupAppend] = []
         self.absent: list[GroupAppend] = []
         self.base: Manifest | None = None
+        self.made = CommitFiles()
         self._target = appends[0].target
         self._options = appends[0].options
         self._files: list[NewFiles] = []
@@ -529,7 +532,8 @@ class _Version:
             Transaction(read_version, Append(fragments), properties=self._options.properties),
             base=base,
             listing=listing,
-            alongside=[files.publish() for files in self._files],
+            files=self.made,
+            alongside=[files.publish(self.made) for files in self._files],
         )
         return (yield from commit(self._target.commit_target(durability=self._options.durability), request))
 

@@ -17,6 +17,7 @@ import logging
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.commit_queue import TURNS
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
@@ -227,10 +228,12 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
     def write(listed: Plan[float]) -> Plan[CommittedVersion]:
         yield from files.write(rows)
         operation = Overwrite(tuple(files.fragments), files.schema, dict(options.config), options.bases.initial)
+        made = CommitFiles()
         request = CommitRequest(
             Transaction(0, operation, properties=options.properties),
             listing=Listing([], 0, where.clock.monotonic()),  # nothing, as `still_empty` makes sure in the same round
-            alongside=[files.publish(), still_empty(listed)],
+            files=made,
+            alongside=[files.publish(made), still_empty(listed)],
             creation=Creation(version, options.stable_row_ids),
         )
         return (yield from create_table(where, request))
@@ -280,11 +283,13 @@ def _add(
         operation: Operation = Append(fragments)
         if options.mode == "overwrite":
             operation = Overwrite(fragments, files.schema, dict(options.config))
+        made = CommitFiles()
         request = CommitRequest(
             Transaction(read_version, operation, properties=options.properties),
             base=base,
             listing=listing,
-            alongside=[files.publish()],
+            files=made,
+            alongside=[files.publish(made)],
             creation=Creation(options.version, options.stable_row_ids),
         )
         return (yield from commit(target.commit_target(durability=options.durability), request))

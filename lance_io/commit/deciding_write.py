@@ -1,0 +1,70 @@
+"""The write that decides a commit: the manifest of a version is created, unless its number is taken.
+
+It runs to its end even when the commit is cancelled. Its outcome goes into the `CommitFiles` of the commit at once, so
+that nothing which fails afterwards can pass for a commit that failed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from lance_io.commit.handler import Created, NewVersion, Taken
+from lance_io.errors import CommitUnknownError, LanceError
+from lance_io.plans.plan import Shielded
+from lance_io.plans.store_requests import Put
+from lance_io.table.manifest.paths import HINT_NAME, VERSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.commit.commit_files import CommitFiles
+    from lance_io.commit.latest import VersionFile
+    from lance_io.commit.target import CommitTarget
+    from lance_io.plans.plan import Plan
+
+_logger = logging.getLogger(__name__)
+
+
+def write_deciding(
+    target: CommitTarget, new: NewVersion, files: CommitFiles, tell: Callable[[VersionFile], None] | None = None
+) -> Plan[Created | Taken]:
+    """Create the manifest of a version, and tell readers of unordered stores.
+
+    files  of the commit, whose outcome this is
+    tell   called once the version, and the hint, are there
+
+    Raises as `CommitHandler.create` does.
+    """
+    outcome: Created | Taken = yield Shielded(_decide(target, new, files, tell))
+    return outcome
+
+
+def _decide(
+    target: CommitTarget, new: NewVersion, files: CommitFiles, tell: Callable[[VersionFile], None] | None
+) -> Plan[Any]:
+    files.outcome = "sent"  # and stays so after an error that nobody foresaw
+    try:
+        outcome: Created | Taken = yield from target.handler.create(target.place, new)
+    except CommitUnknownError:
+        raise
+    except LanceError:  # of which the handler says that the version is not there
+        files.outcome = "lost"
+        raise
+    if isinstance(outcome, Taken):
+        files.outcome = "lost"
+        return outcome
+    files.outcome = "committed"
+    if target.writes_hint and new.scheme != "detached":
+        yield from _write_hint(target, new.version)
+    if tell is not None:
+        tell(outcome.file)
+    return outcome
+
+
+def _write_hint(target: CommitTarget, version: int) -> Plan[None]:
+    key, content = target.place.key(VERSIONS, HINT_NAME), b'{"version":%d}' % version
+    try:
+        yield Put(target.place.store, key, content, durability="none", in_place=True)
+    except LanceError as error:  # it is only a hint
+        _logger.warning("version %d is committed, but the hint was not written: %s", version, error)
