@@ -48,6 +48,6 @@ def format_fragment(fragment: FragmentMetadata | LanceFragment, dataset: LanceDa
 
 
 def list_transactions(dataset: LanceDataset, /, max_transactions: int = 10) -> list[str]:
-    """What made the newest versions, newest first; versions of which no record is left are passed over."""
+    """What made the open version and those before it, newest first; a version without a record is passed over."""
     found = run(dataset._state, stored_transactions(dataset._state, max_transactions))
     return [write_debug(show_transaction(one), pretty=True) for one in found if one is not None]

@@ -211,7 +211,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
     ) -> DatasetDelta:
         """What changed after one version, up to another: rows inserted, updated and deleted, and transactions.
 
-        compared_against  the version to compare this one with; or
+        compared_against  the version to compare this one with, an older or a newer one; or
         begin_version, end_version  two versions of the branch
 
         Rows come as they are in this version. Raises `ValueError` unless one of the two ways is taken.

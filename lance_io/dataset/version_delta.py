@@ -48,7 +48,8 @@ def version_range(
     Raises `UsageError` unless one of the two ways to name them is taken.
     """
     if compared_against is not None:
-        return check_number(compared_against), state.manifest.version
+        first, last = sorted((check_number(compared_against), state.manifest.version))
+        return first, last
     if begin_version is None and end_version is None:
         raise UsageError("Must specify either compared_against or both begin_version and end_version")
     if begin_version is None or end_version is None:

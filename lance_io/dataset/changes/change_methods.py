@@ -287,7 +287,10 @@ class DatasetChanges(SyncFace, DatasetProperties):
         return self._run(history.read_transaction(self._state, version))
 
     def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
-        """What made the newest versions, newest first."""
+        """What made this version and those before it, newest first, up to where a cleanup has removed one.
+
+        recent_transactions  how many; that of this version comes in any case
+        """
         return self._run(history.get_transactions(self._state, recent_transactions))
 
     # -- compaction and cleaning up -----------------------------------------------------------------------------------
@@ -530,7 +533,7 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         return await self._run(history.read_transaction(self._state, version))
 
     async def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
-        """What made the newest versions, newest first."""
+        """What made this version and those before it; see `LanceDataset.get_transactions`."""
         return await self._run(history.get_transactions(self._state, recent_transactions))
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import pyarrow as pa
+
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.target import TIMEOUT_S, Listing
 from lance_io.dataset.changes.change_methods import COMMIT_TIMEOUT
@@ -13,6 +15,7 @@ from lance_io.dataset.changes.lance_operation import LanceOperation, Transaction
 from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.run_plan import run_change, run_sync
 from lance_io.dataset.version.validation import open_file
+from lance_io.dataset.version.versions import manifest_of
 from lance_io.dataset.write.write_arguments import check_known, check_not_here, write_target
 from lance_io.errors import NotFound, OperationError
 from lance_io.file.open.data_file import OpenedFile
@@ -22,7 +25,7 @@ from lance_io.levels.path import leaf_paths
 from lance_io.plans.plan import Together
 from lance_io.store.provided_options import gather_provider
 from lance_io.store.url import load_client, uri_on
-from lance_io.table.manifest.paths import DATA, check_relative
+from lance_io.table.manifest.paths import DATA, check_relative, is_detached
 from lance_io.table.transaction.apply import Creation
 from lance_io.table.transaction.operations import Overwrite
 from lance_io.table.transaction.transaction import Transaction as StoredTransaction
@@ -30,14 +33,17 @@ from lance_io.table.transaction.transaction import Transaction as StoredTransact
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lance_io.commit.latest import VersionFile
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.write_rows import WriteTarget
     from lance_io.levels.path import LeafPath
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.fragment import DataFile
+    from lance_io.table.manifest.manifest import Manifest
     from lance_io.table.manifest.paths import NamingScheme
 
 MAX_RETRIES: Final = 20
+
 
 # those of `LanceDataset.commit`, and `session`
 KEYWORDS: Final = frozenset(
@@ -150,19 +156,25 @@ def commit_operation(
     """
     base, listing = target.manifest, None
     where = target.commit_target(scheme)
-    if base is None:
+    if base is None or detached:
         taken_at = where.clock.monotonic()
         try:
             newest = yield from target.handler.find_latest(target.location)
         except NotFound as error:
+            if base is not None:
+                raise
             return (yield from _create(target, transaction, stable_row_ids, scheme, error))
-        base = yield from target.manifest_in(newest)
-        listing = Listing([newest], newest.version, taken_at) if newest.version == transaction.read_version else None
-    elif detached:
-        newest = yield from target.handler.find_latest(target.location)
-    if detached and newest.scheme == "V1":
-        uri = target.location.uri
-        raise OperationError(f"Not supported: detached commits cannot be used with v1 manifest paths, as in {uri}")
+        if detached:
+            base = yield from _detached_base(target, transaction, newest)
+        else:
+            base = yield from target.manifest_in(newest)
+            is_made_for = newest.version == transaction.read_version
+            listing = Listing([newest], newest.version, taken_at) if is_made_for else None
+    elif is_detached(base.version) and not transaction.read_version:
+        raise OperationError(
+            f"version {base.version} is detached: no version can follow it. Check out one of the table's versions and "
+            "commit there, say which one is read by read_version, or commit with detached=True"
+        )
     stored = to_stored(transaction, base)
     if isinstance(stored.operation, Overwrite):
         yield from check_types(target, stored.operation)
@@ -180,6 +192,30 @@ def commit_operation(
     if not detached and not skip_auto_cleanup:
         yield from after_commit(state)
     return state
+
+
+def _detached_base(
+    target: WriteTarget, transaction: Transaction | StoredTransaction, newest: VersionFile
+) -> Plan[Manifest]:
+    """The version that a detached one builds on, as in pylance.
+
+    It is the one that the caller holds; where the caller only knows the place, the newest, or the detached one that the
+    transaction was made for. A schema without field ids has those of the version that it was made for, and is for that.
+    """
+    if newest.scheme == "V1":
+        uri = target.location.uri
+        raise OperationError(f"Not supported: detached commits cannot be used with v1 manifest paths, as in {uri}")
+    held, version = target.manifest, transaction.read_version
+    is_made_for = _has_plain_schema(transaction.operation) or (held is None and is_detached(version))
+    if version and is_made_for and (held.version if held is not None else newest.version) != version:
+        return (yield from manifest_of(target.location, version, target.session))
+    return held if held is not None else (yield from target.manifest_in(newest))
+
+
+def _has_plain_schema(operation: object) -> bool:
+    """Whether an operation says its fields by a schema of pyarrow's."""
+    schema = getattr(operation, "schema", None) or getattr(operation, "new_schema", None)
+    return isinstance(schema, pa.Schema)
 
 
 def _create(

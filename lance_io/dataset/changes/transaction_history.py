@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import operator
+from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.latest import list_versions
 from lance_io.commit.record import transaction_in, transaction_of
@@ -24,14 +25,32 @@ def read_transaction(state: DatasetState, version: int) -> Plan[Transaction | No
 
 
 def get_transactions(state: DatasetState, count: int) -> Plan[list[Transaction | None]]:
-    """What made the newest versions, newest first."""
+    """What made the open version and those before it, newest first; see `LanceDataset.get_transactions`."""
     found = yield from stored_transactions(state, count)
     return [None if stored is None else to_public(stored) for stored in found]
 
 
 def stored_transactions(state: DatasetState, count: int) -> Plan[list[StoredTransaction | None]]:
-    """`get_transactions`, as they are stored."""
-    location = state.location
-    files = (yield from list_versions(location.store, location.path))[::-1][:count]
-    found: list[StoredTransaction | None] = yield Together([transaction_in(location, file) for file in files])
+    """`get_transactions`, as they are stored.
+
+    Raises `NotFound` where the open version is gone, `TypeError` and `OverflowError` for a count that is none.
+    """
+    location, newest = state.location, state.manifest.version
+    listed = {file.version: file for file in (yield from list_versions(location.store, location.path))}
+    if newest in listed:
+        plans = [transaction_in(location, listed[newest])]
+    else:  # a detached version, or one that only a database knows yet
+        plans = [transaction_of(location, state.session.handler(location), newest)]
+    for version in range(newest - 1, newest - _check_count(count), -1):
+        if version not in listed:
+            break
+        plans.append(transaction_in(location, listed[version]))
+    found: list[StoredTransaction | None] = yield Together(plans)
     return found
+
+
+def _check_count(count: Any) -> int:
+    number = operator.index(count)
+    if not 0 <= number < 1 << 64:
+        raise OverflowError(f"recent_transactions: expected 0 to {(1 << 64) - 1}, found {number}")
+    return number

@@ -54,6 +54,18 @@ def table_root(location: Location, branch: str | None) -> Location:
     return replace(location, path=path, uri=location.uri.rsplit("/", len(steps))[0])
 
 
+def branch_uri(given_uri: str, location: Location, root: Location) -> str:
+    """The URI that opens the folder of a version: `given_uri`, or below it where that is the table's, not the branch's.
+
+    location, root  folders of the version and of the table
+    """
+    path, mark, query = given_uri.partition("?")
+    steps = location.path.removeprefix(root.path).strip("/")
+    if not steps or path.rstrip("/").endswith(f"/{steps}"):
+        return given_uri
+    return f"{path.rstrip('/')}/{steps}{mark}{query}"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredObject:
     """An object of a table: its store, and its key there."""

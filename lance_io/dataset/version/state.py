@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lance_io.dataset.version.column_lists import fields_along, prune
-from lance_io.dataset.version.object_keys import Places, Sources, branch_location
+from lance_io.dataset.version.object_keys import Places, Sources, branch_location, branch_uri
 from lance_io.errors import BindError, FormatError, NotFound, UnsupportedError, UsageError
 from lance_io.file.open.file_source import ReadContext
 from lance_io.format.version import V0_1
@@ -96,8 +96,10 @@ class DatasetState:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.root.store.scheme == "memory" and self.root.uri.startswith("memory:"):
             raise UsageError("a table at memory:// is its dataset's own and cannot be pickled; write it to a folder")
+        names_branch = branch_uri(self.given_uri, self.location, self.root) == self.given_uri
         values = {
             "uri": uri_of(self.root),
+            "given_uri": uri_of(self.location if names_branch else self.root),
             "branch": self.manifest.branch,
             "manifest": self.manifest.message.SerializeToString(),
             "session": self.session,
@@ -349,7 +351,7 @@ def _unpickled(values: dict[str, Any]) -> DatasetState:
         root=root,
         manifest=from_message(message, VERSION_MAX),
         session=session,
-        given_uri=values["uri"],
+        given_uri=values["given_uri"],
         storage_options=values["storage_options"],
         default_scan_options=values["default_scan_options"],
         read_params=values["read_params"],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.properties import DatasetProperties
+from lance_io.dataset.version.object_keys import branch_uri
 from lance_io.dataset.version.session import Session
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE, FileLimits
 from lance_io.dataset.write.target_bases import TargetBases
@@ -181,7 +182,7 @@ def write_target(
             root=state.root,
             session=state.session,
             handler=state.session.handler(state.location, lock),
-            given_uri=state.given_uri,
+            given_uri=branch_uri(state.given_uri, state.location, state.root),
             storage_options=state.storage_options,
             manifest=state.manifest,
             base_store_params=base_store_params or state.base_store_params,
