@@ -91,7 +91,7 @@ else:
     scheduler = later("lance_io.io.scheduler")
 
 # what methods of `AsyncDataset` use that are no coroutines, imported before they are called: they may be on a loop
-_USED_BY_FUNCTIONS: Final = (fragments.__name__, scanners.__name__)
+_USED_BY_FUNCTIONS: Final = (fragments.__name__, scanners.__name__, scheduler.__name__)
 
 
 class _Dataset(DatasetProperties):
@@ -614,8 +614,9 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
     async def aclose(self) -> None:
         """Cancel the reads under way, of calls and of batches, wait until they have ended and free what they hold.
 
-        Those who await them, and those who read on, get a `RuntimeError`. Of a dataset that was made by `of` the reads
-        go on: they are also those of the `LanceDataset`.
+        Those who await them, and those who read on, get a `RuntimeError`, and so does every later call that reads or
+        changes the table, of this object and of whatever came from it: nothing is written. Of a dataset that was made
+        by `of` all go on: they are also those of the `LanceDataset`.
         """
         if self._state.schedulers is not None:
             await runtime.wrap(self._state.schedulers.aclose())
@@ -826,7 +827,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
         data_obj  also an asynchronous iterable of record batches, which is advanced on the calling loop
         """
         await runtime.load_modules(writes.__name__, *_USED_BY_FUNCTIONS)
-        return AsyncDataset._of(await writes.write_table_async(data_obj, uri, schema, mode, **options))
+        return AsyncDataset._of(_closing(await writes.write_table_async(data_obj, uri, schema, mode, **options)))
 
     @staticmethod
     async def commit(
@@ -843,7 +844,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
         """Commit an operation that was prepared somewhere; see `LanceDataset.commit`."""
         given = {name: value for name, value in locals().items() if name != "options"}
         await runtime.load_modules(commits.__name__, *_USED_BY_FUNCTIONS)
-        return AsyncDataset._of(await commits.run_commit_async({**given, **options}))
+        return AsyncDataset._of(_closing(await commits.run_commit_async({**given, **options})))
 
     @staticmethod
     async def commit_batch(
@@ -864,7 +865,8 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
         given = locals()
         await runtime.load_modules(commits.__name__, *_USED_BY_FUNCTIONS)
         given = commits.batch_commit(given)
-        return {"dataset": AsyncDataset._of(await commits.run_commit_async(given)), "merged": given["operation"]}
+        state = _closing(await commits.run_commit_async(given))
+        return {"dataset": AsyncDataset._of(state), "merged": given["operation"]}
 
     # -- interop -----------------------------------------------------------------------------------------------------
 
@@ -876,7 +878,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
 
 
 async def _open(uri: str | PathLike[str], version: Ref, timeout: Timeout, options: dict[str, Any]) -> AsyncDataset:
-    await runtime.load_modules("lance_io.commit.table_location", scheduler.__name__, *_USED_BY_FUNCTIONS)
+    await runtime.load_modules("lance_io.commit.table_location", *_USED_BY_FUNCTIONS)
     uri = uri_on(options.pop("filesystem", None), uri)
     options = gather_provider(options)
     await load_client(uri, options.get("storage_options"))

@@ -82,13 +82,13 @@ async def run_awaited(state: DatasetState, plan: Plan[T], timeout: Timeout = Non
     if call_metrics.watchers:
         with call_metrics.count_call(plan):
             return await _drive_awaited(state, plan, timeout)
-    if timeout is None and state.answers_sync:
+    if state.answers_sync and timeout is None:
         return await run_beside(state, partial(drive_sync, plan))
     return await runtime.wrap(_within(timeout, plan))
 
 
 async def _drive_awaited(state: DatasetState, plan: Plan[T], timeout: Timeout) -> T:
-    if timeout is None and state.answers_sync:
+    if state.answers_sync and timeout is None:
         return await run_beside(state, partial(drive_sync, plan))
     return await runtime.wrap(_within(timeout, plan))
 

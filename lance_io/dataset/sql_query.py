@@ -8,8 +8,10 @@ text it is given can read nothing but the table, and writes nothing.
 from __future__ import annotations
 
 import operator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -21,11 +23,13 @@ from lance_io.errors import BindError, EvaluationError, LanceError, UsageError
 from lance_io.runtime import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from types import ModuleType
     from typing import Self
 
     from lance_io.dataset.version.state import DatasetState
+
+T = TypeVar("T")
 
 TABLE_NAME: Final = "dataset"
 _BATCH_ROWS: Final = 8192
@@ -176,13 +180,24 @@ class AsyncSqlQuery(_Query):
 
     async def to_batch_records(self) -> list[pa.RecordBatch]:
         """All of the result."""
-        return await in_thread(lambda: [*self._reader()])
+        return await self._beside(lambda: [*self._reader()])
 
     async def to_stream_reader(self) -> AsyncIterator[pa.RecordBatch]:
         """The result as it is made; for `async for`."""
-        reader = await in_thread(self._reader)
-        while (batch := await in_thread(next, reader, None)) is not None:
+        reader = await self._beside(self._reader)
+        while (batch := await self._beside(partial(next, reader, None))) is not None:
             yield batch
+
+    async def _beside(self, work: Callable[[], T]) -> T:
+        """Work of DuckDB's in a thread. Raises `RuntimeError` where the dataset is closed, or was meanwhile."""
+        state = self._asked.state
+        state.check_open()
+        try:
+            with nullcontext() if state.schedulers is None else state.schedulers.beside():
+                return await in_thread(work)
+        except LanceError:  # DuckDB reads through the dataset, and tells of what that raised in its own way
+            state.check_open()
+            raise
 
 
 class SqlQueryBuilder:

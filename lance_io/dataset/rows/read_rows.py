@@ -79,7 +79,7 @@ def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
         return False
     if len(plan.spans) > 1 and plan.early_read is not None and _has_dictionaries(plan.early_read.fields):
         return False
-    return state.answers_sync or plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans)
+    return state.is_local or plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans)
 
 
 def _has_dictionaries(fields: Sequence[Field]) -> bool:

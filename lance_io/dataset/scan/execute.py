@@ -165,6 +165,7 @@ async def stream_async(
     state: DatasetState, options: ScanOptions, schema: pa.Schema
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """`stream` on any loop."""
+    state.check_open()
     with watch_scan(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
         found = runtime.stream(lambda: _stream(scan), has_room=scan.has_room)

@@ -141,7 +141,7 @@ def _fresh(state: DatasetState) -> DatasetState:
 def _merging(state: DatasetState, kind: Literal["scan", "take"], costs: RequestCosts | None) -> Merging:
     if costs is not None:
         return Merging.of(CLOUD.with_costs(costs), kind, now=False)
-    return Merging.of(state.context.store.profile, kind, now=state.answers_sync)
+    return Merging.of(state.context.store.profile, kind, now=state.is_local)
 
 
 def _plan(state: DatasetState, ledger: Ledger, costs: RequestCosts | None) -> IoPlan:

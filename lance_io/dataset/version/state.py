@@ -113,15 +113,24 @@ class DatasetState:
 
     # -- the store ---------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def answers_sync(self) -> bool:
-        """Whether the store answers in the caller's thread, and those of all base paths."""
+        """Whether the store answers in the caller's thread, and those of all base paths; how a call is to be run.
+
+        Every call asks, whether it reads or changes. Raises `RuntimeError` once the `AsyncDataset` is closed.
+        """
+        self.check_open()
+        return self.is_local
+
+    @cached_property
+    def is_local(self) -> bool:
+        """The same for a call that runs already: whether a read costs microseconds rather than a round trip."""
         return offers_sync_reads(self.context.store)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether a read costs microseconds rather than a round trip."""
-        return self.answers_sync
+    def check_open(self) -> None:
+        """Raise `RuntimeError` once the `AsyncDataset` is closed."""
+        if self.schedulers is not None:
+            self.schedulers.check()
 
     @cached_property
     def context(self) -> ReadContext:

@@ -171,11 +171,15 @@ def write_target(
     commit_lock: Any = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
 ) -> WriteTarget:
-    """Where to write: a place, or an open version. Raises `ValueError` for no place."""
+    """Where to write: a place, or an open version.
+
+    Raises `ValueError` for no place, `RuntimeError` for an `AsyncDataset` that is closed.
+    """
     if uri is None:
         raise UsageError("Must specify 'uri': where the table is, or is to be")
     if isinstance(uri, DatasetProperties):
         state = uri._state
+        state.check_open()
         lock = commit_lock or state.commit_lock
         return WriteTarget(
             location=state.location,
