@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from lance_io.commit.cleanup import unfinished_files
+from lance_io.commit.cleanup_reads import unfinished_files
 from lance_io.commit.handler import Taken
 from lance_io.commit.latest import list_versions
 from lance_io.commit.loop import CommitRequest, create_table

@@ -1,0 +1,189 @@
+"""Removing what a cleanup has planned, but for what anybody holds on to by now; see `cleanup.py`."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from lance_io.commit.cleanup_reads import READS_AT_ONCE, Held, find_held_versions, managed_blobs, read_manifests
+from lance_io.commit.cleanup_values import CleanupPlan, CleanupStats, OldVersion, count_removed
+from lance_io.commit.pins import announce, release, time_ns
+from lance_io.errors import LanceError
+from lance_io.io import trace_events
+from lance_io.plans.plan import Pause
+from lance_io.plans.store_requests import Remove
+from lance_io.store.api import ObjectMeta
+from lance_io.table.manifest.manifest import decode_manifest
+from lance_io.table.transaction.garbage import FileKind, References, garbage, is_old, is_young
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from lance_io.commit.pins import Intent
+    from lance_io.commit.target import CommitTarget
+    from lance_io.plans.plan import Plan
+
+    Progress = Callable[[int, int | None], object]
+
+T = TypeVar("T")
+
+DELETES_AT_ONCE: Final = 1000
+_ANNOUNCED_AT_ONCE: Final = 20_000  # versions: looking who holds on to some takes a listing of all on local disk
+_ANNOUNCED_S: Final = 60  # how long removing what is announced at once may take at a given rate
+
+_logger = logging.getLogger(__name__)
+
+
+class Removal:
+    """A cleanup that removes.
+
+    newest          number of the newest version that was looked at
+    newer           what versions refer to that came since the plan, or that are spared
+    now_ns          the time by the store's clock, when it was asked last
+    gone, removed   manifests and other files that are gone
+    failed          keys of files that could not be removed
+    """
+
+    def __init__(
+        self, target: CommitTarget, plan: CleanupPlan, deletes_per_s: int | None, progress: Progress | None = None
+    ) -> None:
+        self.target, self.place, self.plan = target, target.place, plan
+        self.progress = progress
+        self.deletes_per_s = deletes_per_s
+        self.newest = plan.newest
+        self.newer = References()
+        self.now_ns = target.clock.time_ns()
+        self.gone: list[ObjectMeta] = []
+        self.removed: list[tuple[ObjectMeta, FileKind]] = []
+        self.failed: set[str] = set()
+
+    @property
+    def stats(self) -> CleanupStats:
+        """What was done."""
+        return count_removed(self.gone, self.removed, failed=len(self.failed), num_young=self.plan.num_young)
+
+    # -- versions ----------------------------------------------------------------------------------------------------
+
+    def remove_versions(self) -> Plan[None]:
+        """Remove the manifests that nobody holds on to; where there are none, only learn the time from the store."""
+        versions, rate = self.plan.versions, self.deletes_per_s
+        size = _ANNOUNCED_AT_ONCE if rate is None else min(rate * _ANNOUNCED_S, DELETES_AT_ONCE)
+        start = 0
+        while True:
+            batch = versions[start : start + size]
+            intent = yield from announce(self.place, [one.version for one in batch], self.target.clock)
+            try:
+                start += yield from self._remove_announced(batch, intent)
+            except Exception:
+                yield from release(self.place, intent)
+                raise
+            yield from release(self.place, intent)
+            if start >= len(versions):
+                break
+
+    def _remove_announced(self, batch: Sequence[OldVersion], intent: Intent) -> Plan[int]:
+        """Remove versions while it is sure that nobody begins to build on them; gives how many were done with."""
+        if intent.written_ns is not None:  # the store's clock, which all writers share; ours may be ahead of it
+            self.now_ns = min(self.now_ns, intent.written_ns)
+        if not batch:
+            return 0
+        held = yield from find_held_versions(self.plan.root, self.plan.branch)
+        spared = [one for one in batch if self._is_spared(one, held, intent)]
+        for _, manifest in (yield from read_manifests(self.place, [one.file for one in spared], decode_manifest)):
+            self.newer.add(manifest, (yield from managed_blobs(self.plan.blobs_of, manifest)))
+        kept = {one.version for one in spared}
+        going = [one for one in batch if one.version not in kept]
+        for number, part in enumerate(self._parts(going)):
+            if not intent.is_fresh(self.target.clock):
+                if number:
+                    return batch.index(part[0])  # the others are announced anew
+                self.failed.update(one.file.key for one in part)  # too slow to be sure of anything: another time
+                continue
+            gone = yield from self._remove([one.file for one in part])
+            self.gone += gone
+            if trace_events.listeners:
+                trace_events.tell_files("delete", "manifest", [meta.key for meta in gone])
+        return len(batch)
+
+    def _is_spared(self, one: OldVersion, held: Held, intent: Intent) -> bool:
+        """Whether somebody holds on to a version, or it is younger than was thought."""
+        if held.has(one.version) or one.version in intent.pinned:
+            return True
+        policy = self.plan.policy
+        is_asked_for = is_old(one.committed_ns, policy, now_ns=self.now_ns)
+        return not is_asked_for or is_young(one.newest_ns, policy, now_ns=self.now_ns)
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def remove_files(self) -> Plan[None]:
+        """Remove the other files, unless manifests that refer to them stayed."""
+        files = self.plan.files
+        if self.failed:  # these versions are still there
+            files = tuple((meta, kind) for meta, kind in files if kind in ("temporary", "unfinished"))
+        # oldest first: a file system has these side by side, where names are in no order
+        files = tuple(sorted(files, key=lambda one: time_ns(one[0].last_modified) or 0))
+        kinds = {meta.key: kind for meta, kind in files}
+        for part in self._parts([meta for meta, _ in files]):
+            yield from self._look_for_newer()
+            gone = yield from self._remove(self._still_garbage(part))
+            self.removed += [(meta, kinds[meta.key]) for meta in gone]
+            if trace_events.listeners:
+                self._tell((meta.key, kinds[meta.key]) for meta in gone)
+
+    def _tell(self, gone: Iterable[tuple[str, FileKind]]) -> None:
+        """Tell who listens of files that are gone; those of other kinds pylance does not mention."""
+        plan, skipped = self.plan, len(self.place.key("x")) - 1
+        for key, kind in gone:
+            if kind in ("data", "deletion", "index"):
+                is_known = not plan.policy.delete_unverified and plan.removed.has(key[skipped:], kind)
+                trace_events.tell_files("delete" if is_known else "delete_unverified", kind, [key])
+
+    def _look_for_newer(self) -> Plan[None]:
+        """Keep what versions refer to that came since the last look."""
+        came = yield from self.target.handler.list_after(self.place, self.newest)
+        new = [file for file in came if file.version > self.newest]
+        keys = [ObjectMeta(file.key, file.size_bytes) for file in new]
+        for start in range(0, len(keys), READS_AT_ONCE):
+            for _, manifest in (
+                yield from read_manifests(self.place, keys[start : start + READS_AT_ONCE], decode_manifest)
+            ):
+                self.newer.add(manifest, (yield from managed_blobs(self.plan.blobs_of, manifest)))
+        self.newest = max([self.newest, *(file.version for file in new)])
+
+    def _still_garbage(self, metas: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
+        """The files that may still go, by what is known now and by the store's clock."""
+        plan, skipped = self.plan, len(self.place.key("x")) - 1
+        files = {meta.key[skipped:]: meta for meta in metas}
+        found = garbage(
+            {path: time_ns(meta.last_modified) for path, meta in files.items()},
+            self.newer,
+            plan.removed,
+            unfinished=plan.unfinished,
+            delete_unverified=plan.policy.delete_unverified,
+            now_ns=self.now_ns,
+        )
+        return [files[path] for path, _ in found]
+
+    # -- both --------------------------------------------------------------------------------------------------------
+
+    def _parts(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
+        size = min(self.deletes_per_s or DELETES_AT_ONCE, DELETES_AT_ONCE)
+        return (items[start : start + size] for start in range(0, len(items), size))
+
+    def _remove(self, metas: Sequence[ObjectMeta]) -> Plan[Sequence[ObjectMeta]]:
+        """Remove objects at the rate that was asked for; gives those that are gone."""
+        keys = tuple(meta.key for meta in metas)
+        if not keys:
+            return ()
+        if self.deletes_per_s is not None and (self.gone or self.removed or self.failed):
+            yield Pause(len(keys) / self.deletes_per_s)
+        try:
+            yield Remove(self.place.store, keys)
+        except LanceError as error:
+            _logger.warning("cleanup: %d files could not be removed: %s", len(keys), error)
+            self.failed.update(keys)
+            return ()
+        if self.progress is not None:
+            done = len(self.gone) + len(self.removed) + len(keys)
+            self.progress(done, len(self.plan.versions) + len(self.plan.files))
+        return metas
