@@ -2,7 +2,8 @@
 
 A file is kept if a kept version refers to it. Of the others those are removed which a removed version referred to, and
 those that are so old that no writer can still be about to commit them. A young file that nobody refers to may belong to
-a writer under way, and stays.
+a writer under way, and stays, unless the caller says that there is none. Notes and staging objects stay even then until
+they are old: they are what other cleanups and readers go by.
 
     data/<name>.lance            data files
     data/<name>/<id>.blob        sidecars: they live as long as their data file
@@ -10,7 +11,8 @@ a writer under way, and stays.
     _deletions/*.arrow|bin       deletion files
     _transactions/*.txn          transactions
     _indices/<uuid>/...          indices
-    _versions/.tmp* .probe-* .cleanup-*  what writers and cleanups that died left behind
+    _versions/.tmp* data/.tmp*           what writers that died left behind, pylance's too
+    _versions/.probe-* .cleanup-*        notes of writers and cleanups that died
     _versions/<manifest>-<uuid>  staging objects of commits through a database, when no row can point at them
     unfinished                   as the store tells: files that have not got their names yet (on the local disk)
 
@@ -46,6 +48,7 @@ NS: Final = 1_000_000_000
 UNVERIFIED_AGE_S: Final = 7 * 24 * 3600  # no commit takes longer than that
 YOUNG_S: Final = 600  # versions that a stale listing of some writer may still need to meet
 OLDER_THAN_S: Final = 14 * 24 * 3600
+_TEMPORARY: Final = ".tmp"
 
 FileKind = Literal["data", "deletion", "transaction", "index", "temporary", "unfinished"]
 
@@ -57,8 +60,7 @@ class CleanupPolicy:
     older_than_s       versions committed longer ago; None with the other two None: two weeks
     retain_versions    all but the last so many
     versions           only these
-    delete_unverified  also young data, index and unfinished files that no version refers to: only when no writer is
-                       under way
+    delete_unverified  also young files that no version refers to: only when no writer is under way
     error_if_tagged    complain about tagged versions that would go, instead of keeping them silently
     young_s            versions younger than this are kept in any case; None: ten minutes, or nothing if the caller
                        says otherwise by naming versions or by an `older_than_s` of zero
@@ -157,6 +159,8 @@ def kind_of(path: str) -> FileKind | None:
     folder, _, rest = path.partition("/")
     if folder == DATA and ((rest.endswith(".lance") and "/" not in rest) or (rest.endswith(".blob") and "/" in rest)):
         return "data"
+    if folder in (DATA, VERSIONS) and rest.startswith(_TEMPORARY):
+        return "temporary"
     if folder == BLOB_FOLDER and rest.endswith(".blob") and "/" not in rest:
         return "data"
     if folder == DELETIONS and rest.endswith((".arrow", ".bin")) and "/" not in rest:
@@ -165,7 +169,7 @@ def kind_of(path: str) -> FileKind | None:
         return "transaction"
     if folder == INDICES and "/" in rest:
         return "index"
-    if folder == VERSIONS and (rest.startswith((".tmp", ".probe-", ".cleanup-")) or staged_for(rest) is not None):
+    if folder == VERSIONS and (rest.startswith((".probe-", ".cleanup-")) or staged_for(rest) is not None):
         return "temporary"
     return None
 
@@ -248,4 +252,5 @@ def _unnamed(
         if kind is None or kept.has(path, kind):
             continue
         is_old = written_ns is not None and written_ns < oldest_ns
-        yield path, kind, is_old or (delete_unverified and kind in ("data", "index", "unfinished"))
+        is_note = kind == "temporary" and not path.rpartition("/")[2].startswith(_TEMPORARY)
+        yield path, kind, is_old or (delete_unverified and not is_note)

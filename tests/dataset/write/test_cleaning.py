@@ -6,7 +6,9 @@ import logging
 import shutil
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import lance
 import pyarrow as pa
@@ -18,7 +20,6 @@ from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 ROWS = pa.table({"a": range(100)})
 NOW = timedelta(0)
@@ -51,8 +52,6 @@ def counted(stats: Any) -> dict[str, int]:
 
 
 def files(path: str) -> list[str]:
-    from pathlib import Path
-
     folder = Path(path)
     return sorted(str(one.relative_to(folder)) for one in folder.glob("**/*") if one.is_file())
 
@@ -80,6 +79,59 @@ def test_what_goes_is_what_pylance_removes(copies: tuple[str, str], options: dic
         assert reader.dataset(copies[0]).to_table()["a"].to_pylist() == [0, *range(3, 100)]
         if options:
             assert reader.dataset(copies[0], "kept").count_rows() == 90
+
+
+def leave_orphans(uri: str) -> set[str]:
+    """What writes that failed leave, named as they name it; gives the paths."""
+    left = [f"_transactions/3-{uuid4()}.txn", "_deletions/0-3-77.bin", "_deletions/1-3-78.arrow"]
+    left += ["data/left.lance", "data/.tmpAbc", f"_indices/{uuid4()}/page_data.lance"]
+    for name in left:
+        path = Path(uri, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"left")
+    return set(left)
+
+
+@pytest.mark.parametrize("older_than", [NOW, timedelta(days=1)], ids=str)
+def test_what_failed_writes_left_goes_at_once_where_nobody_writes(tmp_path: Path, older_than: timedelta) -> None:
+    """As with pylance, which looks at deletion files and transactions only if all versions that stay are younger."""
+    uri = str(tmp_path / "ours")
+    lance_io.write_dataset(ROWS, uri).delete("a < 10")
+    left = leave_orphans(uri)
+    lance_io.dataset(uri).delete("a < 20")
+    theirs = str(shutil.copytree(uri, tmp_path / "theirs"))
+    for library, path in ((lance, theirs), (lance_io, uri)):
+        library.dataset(path).cleanup_old_versions(NOW)
+        assert left <= set(files(path))
+        library.dataset(path).cleanup_old_versions(older_than, delete_unverified=True)
+        assert not left & set(files(path))
+    assert files(uri) == files(theirs)
+    left = leave_orphans(uri)  # younger than every version
+    assert lance_io.dataset(uri).explain_cleanup_old_versions(older_than, delete_unverified=True).stats == (
+        lance_io.dataset(uri).cleanup_old_versions(older_than, delete_unverified=True)
+    )
+    assert not left & set(files(uri)) and files(uri) == files(theirs)
+    assert lance.dataset(uri).to_table() == lance_io.dataset(uri).to_table() == ROWS.slice(20)
+
+
+def test_what_detached_versions_and_branches_name_stays(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    table = lance_io.write_dataset(ROWS, uri)
+    table.delete("a < 10")
+    detached = lance_io.LanceDataset.commit(uri, lance_io.LanceOperation.Append([]), read_version=2, detached=True)
+    side = table.create_branch("side")
+    side.delete("a < 20")
+    table.delete("a < 30")
+    named = {Path(uri, name): Path(uri, name).read_bytes() for name in files(uri) if "18446744073709551614" not in name}
+    done = table.cleanup_old_versions(NOW, delete_unverified=True)
+    assert (done.old_versions, done.transaction_files_removed, done.deletion_files_removed) == (1, 1, 0)
+    gone = [path for path in named if not path.exists()]
+    assert [path.name[:2] for path in gone] == ["0-"]
+    for reader in (lance, lance_io):
+        assert reader.dataset(uri, detached.version).count_rows() == 90
+        assert reader.dataset(uri).checkout_version(("side", None)).count_rows() == 80
+        assert reader.dataset(uri).count_rows() == 70
+    assert lance_io.dataset(uri, detached.version).read_transaction(detached.version) is not None
 
 
 def test_a_table_whose_commits_take_a_lock_is_cleaned_up(copies: tuple[str, str]) -> None:
