@@ -180,6 +180,7 @@ def plan_cleanup(
     return CleanupPlan(
         policy,
         newest=max(attached),
+        seen_ns=max(time_ns(meta.last_modified) or 0 for meta in (*listed, *files.values())),
         versions=versions,
         files=tuple((files[path], kind) for path, kind in found),
         removed=removed,

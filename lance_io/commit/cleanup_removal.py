@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from lance_io.commit.cleanup_reads import READS_AT_ONCE, Held, find_held_versions, managed_blobs, read_manifests
 from lance_io.commit.cleanup_values import CleanupPlan, CleanupStats, OldVersion, count_removed
-from lance_io.commit.pins import announce, release, time_ns
-from lance_io.errors import LanceError
+from lance_io.commit.pins import announce, pinned_versions, release, time_ns
+from lance_io.errors import LanceError, StoreError
 from lance_io.io import trace_events
 from lance_io.plans.plan import Pause
-from lance_io.plans.store_requests import Remove
+from lance_io.plans.store_requests import Put, Remove
 from lance_io.store.api import ObjectMeta
+from lance_io.store.failures import StoreFull
 from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.transaction.garbage import FileKind, References, garbage, is_old, is_young
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from lance_io.commit.pins import Intent
     from lance_io.commit.target import CommitTarget
@@ -42,6 +43,7 @@ class Removal:
     now_ns          the time by the store's clock, when it was asked last
     gone, removed   manifests and other files that are gone
     failed          keys of files that could not be removed
+    is_short        whether the store had no room for a note
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Removal:
         self.gone: list[ObjectMeta] = []
         self.removed: list[tuple[ObjectMeta, FileKind]] = []
         self.failed: set[str] = set()
+        self.is_short = False
 
     @property
     def stats(self) -> CleanupStats:
@@ -68,18 +71,89 @@ class Removal:
         """Remove the manifests that nobody holds on to; where there are none, only learn the time from the store."""
         versions, rate = self.plan.versions, self.deletes_per_s
         size = _ANNOUNCED_AT_ONCE if rate is None else min(rate * _ANNOUNCED_S, DELETES_AT_ONCE)
-        start = 0
+        start, num_unannounced = 0, 1
         while True:
             batch = versions[start : start + size]
-            intent = yield from announce(self.place, [one.version for one in batch], self.target.clock)
-            try:
-                start += yield from self._remove_announced(batch, intent)
-            except Exception:
-                yield from release(self.place, intent)
-                raise
-            yield from release(self.place, intent)
+            intent = yield from self._announce(batch)
+            if intent is None:
+                batch = batch[:num_unannounced]
+                num_unannounced = min(2 * num_unannounced, READS_AT_ONCE)
+                yield from self._remove_unannounced(batch)
+                start += len(batch)
+            else:
+                start += yield from self._remove_under(intent, batch)
             if start >= len(versions):
                 break
+
+    def _announce(self, batch: Sequence[OldVersion]) -> Plan[Intent | None]:
+        """Say which versions go; None where there is no room for that, not even when what no version names is gone."""
+        versions = [one.version for one in batch]
+        try:
+            return (yield from announce(self.place, versions, self.target.clock))
+        except StoreFull as error:
+            _logger.info("no room to announce a cleanup: %s", error)
+        if not self.is_short:
+            self.is_short = True
+            if self.place.store.scheme != "file":  # whose clock is this machine's
+                self.now_ns = min(self.now_ns, self.plan.seen_ns)
+            yield from self._remove_files(self._unnamed)
+            try:
+                return (yield from announce(self.place, versions, self.target.clock))
+            except StoreFull:
+                pass
+        return None
+
+    def _remove_under(self, intent: Intent, batch: Sequence[OldVersion]) -> Plan[int]:
+        """Remove versions that were announced, and let go of them; gives how many were done with."""
+        try:
+            num_done = yield from self._remove_announced(batch, intent)
+        except Exception:
+            yield from release(self.place, intent)
+            raise
+        yield from release(self.place, intent)
+        return num_done
+
+    def _remove_unannounced(self, batch: Sequence[OldVersion]) -> Plan[None]:
+        """Remove versions where the store has no room for a note.
+
+        Who builds on a version pins it, then reads its manifest: once that is gone, nobody begins to. Who began before
+        has a pin, or has ended. So what is held after the removal is put back, and keeps its files.
+        """
+        pinned = yield from pinned_versions(self.place)
+        held = yield from find_held_versions(self.plan.root, self.plan.branch)
+        spared = [one for one in batch if self._is_spared(one, held, pinned)]
+        yield from self._keep(one.file for one in spared)
+        going = [one for one in batch if one not in spared]
+        copies = dict((yield from read_manifests(self.place, [one.file for one in going], bytes)))
+        gone = yield from self._remove([one.file for one in going])
+        pinned = yield from pinned_versions(self.place)
+        held = yield from find_held_versions(self.plan.root, self.plan.branch)
+        wanted = [one for one in going if one.version in pinned or held.has(one.version)]
+        back = {one.file: copies[one.file] for one in wanted if one.file in copies}
+        yield from self._put_back(back)
+        yield from self._keep(back)
+        self._count_gone([meta for meta in gone if meta not in back])
+
+    def _put_back(self, manifests: Mapping[ObjectMeta, bytes]) -> Plan[None]:
+        for meta, data in manifests.items():
+            try:
+                yield Put(self.place.store, meta.key, data)
+            except LanceError as error:
+                raise StoreError(
+                    "a pin or tag names this version, which was removed just then, as no room was left to announce it; "
+                    f"putting it back failed. Its files are there: {error}",
+                    path=meta.key,
+                ) from error
+
+    def _keep(self, manifests: Iterable[ObjectMeta]) -> Plan[None]:
+        """Keep what versions refer to."""
+        for _, manifest in (yield from read_manifests(self.place, [*manifests], decode_manifest)):
+            self.newer.add(manifest, (yield from managed_blobs(self.plan.blobs_of, manifest)))
+
+    def _count_gone(self, gone: Sequence[ObjectMeta]) -> None:
+        self.gone += gone
+        if trace_events.listeners:
+            trace_events.tell_files("delete", "manifest", [meta.key for meta in gone])
 
     def _remove_announced(self, batch: Sequence[OldVersion], intent: Intent) -> Plan[int]:
         """Remove versions while it is sure that nobody begins to build on them; gives how many were done with."""
@@ -88,9 +162,8 @@ class Removal:
         if not batch:
             return 0
         held = yield from find_held_versions(self.plan.root, self.plan.branch)
-        spared = [one for one in batch if self._is_spared(one, held, intent)]
-        for _, manifest in (yield from read_manifests(self.place, [one.file for one in spared], decode_manifest)):
-            self.newer.add(manifest, (yield from managed_blobs(self.plan.blobs_of, manifest)))
+        spared = [one for one in batch if self._is_spared(one, held, intent.pinned)]
+        yield from self._keep(one.file for one in spared)
         kept = {one.version for one in spared}
         going = [one for one in batch if one.version not in kept]
         for number, part in enumerate(self._parts(going)):
@@ -99,15 +172,12 @@ class Removal:
                     return batch.index(part[0])  # the others are announced anew
                 self.failed.update(one.file.key for one in part)  # too slow to be sure of anything: another time
                 continue
-            gone = yield from self._remove([one.file for one in part])
-            self.gone += gone
-            if trace_events.listeners:
-                trace_events.tell_files("delete", "manifest", [meta.key for meta in gone])
+            self._count_gone((yield from self._remove([one.file for one in part])))
         return len(batch)
 
-    def _is_spared(self, one: OldVersion, held: Held, intent: Intent) -> bool:
+    def _is_spared(self, one: OldVersion, held: Held, pinned: Container[int]) -> bool:
         """Whether somebody holds on to a version, or it is younger than was thought."""
-        if held.has(one.version) or one.version in intent.pinned:
+        if held.has(one.version) or one.version in pinned:
             return True
         policy = self.plan.policy
         is_asked_for = is_old(one.committed_ns, policy, now_ns=self.now_ns)
@@ -117,11 +187,18 @@ class Removal:
 
     def remove_files(self) -> Plan[None]:
         """Remove the other files, unless manifests that refer to them stayed."""
-        files = self.plan.files
-        if self.failed:  # these versions are still there
-            files = tuple((meta, kind) for meta, kind in files if kind in ("temporary", "unfinished"))
+        yield from self._remove_files(self._unnamed if self.failed else self.plan.files)
+
+    @property
+    def _unnamed(self) -> Sequence[tuple[ObjectMeta, FileKind]]:
+        """Files that no version names, whichever are there."""
+        return [(meta, kind) for meta, kind in self.plan.files if kind in ("temporary", "unfinished")]
+
+    def _remove_files(self, files: Sequence[tuple[ObjectMeta, FileKind]]) -> Plan[None]:
+        done = {meta.key for meta, _ in self.removed}
+        files = [(meta, kind) for meta, kind in files if meta.key not in done]
         # oldest first: a file system has these side by side, where names are in no order
-        files = tuple(sorted(files, key=lambda one: time_ns(one[0].last_modified) or 0))
+        files.sort(key=lambda one: time_ns(one[0].last_modified) or 0)
         kinds = {meta.key: kind for meta, kind in files}
         for part in self._parts([meta for meta, _ in files]):
             yield from self._look_for_newer()

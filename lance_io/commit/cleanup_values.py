@@ -61,6 +61,7 @@ class CleanupPlan:
 
     policy     the rules
     newest     number of the newest version when this was planned
+    seen_ns    when the youngest of all files was written that were looked at, by the store's clock, ns since the epoch
     versions   old versions
     files      other files, with their kind
     removed    what the old versions refer to, of what only this tells that it may go
@@ -74,6 +75,7 @@ class CleanupPlan:
 
     policy: CleanupPolicy
     newest: int
+    seen_ns: int
     versions: tuple[OldVersion, ...]
     files: tuple[tuple[ObjectMeta, FileKind], ...]
     removed: References

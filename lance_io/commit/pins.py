@@ -25,6 +25,7 @@ from lance_io.errors import CommitConflictError, CommitUnknownError, LanceError,
 from lance_io.plans.plan import Pause, Shielded, ask
 from lance_io.plans.store_requests import List, Put, Read, Remove
 from lance_io.records import dataclass
+from lance_io.store.failures import StoreFull
 from lance_io.table.manifest.paths import VERSIONS, is_detached
 
 if TYPE_CHECKING:
@@ -154,14 +155,33 @@ def _removes(place: Location, intents: Iterable[ObjectMeta], version: int) -> Pl
 
 
 def announce(place: Location, versions: Collection[int], clock: Clock) -> Plan[Intent]:
-    """Say that versions are about to be removed, and look who builds on them."""
+    """Say that versions are about to be removed, and look who builds on them.
+
+    On a disk with no byte free the note is empty, which those who look take for one that names every version. Raises
+    `StoreFull` where not even that can be written.
+    """
     key, taken_at = place.key(VERSIONS, f"{_INTENT}{uuid4()}"), clock.monotonic()
-    written: ObjectMeta = yield Put(place.store, key, _encode(versions), durability="none")
+    try:
+        written: ObjectMeta = yield Put(place.store, key, _encode(versions), durability="none")
+    except StoreFull as error:
+        _logger.info("no room for a note, an empty one is written: %s", error)
+        written = yield Put(place.store, key, b"", durability="none")
     notes = yield from _notes(place)
     own = next((meta for meta in notes if meta.key == key), written)
-    named = (meta.name.removeprefix(_PIN).partition("-")[0] for meta in _valid(_PIN, notes, own))
-    pinned = frozenset(int(digits) for digits in named if digits.isascii() and digits.isdecimal())
-    return Intent(key, taken_at, time_ns(own.last_modified), pinned)
+    return Intent(key, taken_at, time_ns(own.last_modified), _named_by(_valid(_PIN, notes, own)))
+
+
+def pinned_versions(place: Location) -> Plan[frozenset[int]]:
+    """The versions that others build on, and those of pins that count no more: without a note of one's own nobody knows
+    the time.
+    """
+    notes = yield from _notes(place)
+    return _named_by(meta for meta in notes if meta.name.startswith(_PIN))
+
+
+def _named_by(pins: Iterable[ObjectMeta]) -> frozenset[int]:
+    named = (meta.name.removeprefix(_PIN).partition("-")[0] for meta in pins)
+    return frozenset(int(digits) for digits in named if digits.isascii() and digits.isdecimal())
 
 
 def _encode(versions: Collection[int]) -> bytes:

@@ -6,6 +6,7 @@
     │   │   ├── Throttled               429, 503, SlowDown; carries retry_after_s
     │   │   ├── Unsent                  no connection came about: nothing has been done
     │   │   └── OutcomeUnknown          a write under a condition was sent, and nobody says whether it was applied
+    │   ├── StoreFull                   no room: a full disk, a used up quota; reads and removals may work
     │   ├── RangeIgnored                a ranged GET was answered with something else than that range
     │   ├── LongBody                    more bytes than the range holds
     │   ├── PreconditionFailed          if-match: the object has changed
@@ -18,6 +19,9 @@ object disagree, so one of the two is damaged.
 """
 
 from __future__ import annotations
+
+import errno
+from typing import Final
 
 from lance_io.errors import FormatError, LanceError, StoreError
 
@@ -80,6 +84,14 @@ class OutcomeUnknown(Transient):
     """
 
     retry_after_s: float | None = None
+
+
+class StoreFull(StoreFailure):
+    """There is no room for what was to be written: a full disk or a used up quota. Reads and removals may work."""
+
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})  # how a system says so
+HTTP_FULL: Final = 507  # how a server does
 
 
 class RangeIgnored(StoreFailure):

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound
 from lance_io.records import dataclass
 from lance_io.store.failures import (
+    HTTP_FULL,
     ConflictRetry,
     InvalidRange,
     PreconditionFailed,
     StoreFailure,
+    StoreFull,
     Throttled,
     Transient,
 )
@@ -75,6 +77,8 @@ def refusal(
         return ConflictRetry(f"another write was under way: {text}", **known, retryable=True)
     if status == 501 or code == "NotImplemented":
         return StoreFailure(f"the store does not know this kind of request: {text}", **known)
+    if status == HTTP_FULL:
+        return StoreFull(f"the store is full: {text}", **known)
     if status >= 500 or status == 408 or code in dialect.transient:
         return Transient(f"the store failed: {text}", **known)
     if status in dialect.gone or code in dialect.missing:

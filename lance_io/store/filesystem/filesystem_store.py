@@ -25,7 +25,16 @@ from lance_io.runtime import to_the_end
 from lance_io.store.api import ALL, Capabilities, ObjectMeta
 from lance_io.store.bounds import check_range
 from lance_io.store.counters import StoreStats
-from lance_io.store.failures import LongBody, OutcomeUnknown, StoreFailure, Throttled, Transient
+from lance_io.store.failures import (
+    HTTP_FULL,
+    NO_ROOM,
+    LongBody,
+    OutcomeUnknown,
+    StoreFailure,
+    StoreFull,
+    Throttled,
+    Transient,
+)
 from lance_io.store.filesystem.filesystem_calls import in_thread, redact
 from lance_io.store.forking import survive_fork
 from lance_io.store.upload import PartUpload
@@ -309,6 +318,8 @@ class FilesystemStore:
         known: dict[str, Any] = {"path": key, "operation": operation, "status": status}
         if decides:
             return OutcomeUnknown(f"no certain answer: {text}", **known)
+        if getattr(error, "errno", None) in NO_ROOM or status == HTTP_FULL:
+            return StoreFull(f"there is no room: {text}", **known)
         if isinstance(error, (TypeError, ValueError, AttributeError, KeyError)):
             return StoreFailure(text, **known)
         return Throttled(text, **known) if status in (429, 503) else Transient(text, **known)

@@ -17,6 +17,7 @@ from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, S
 from lance_io.records import dataclass
 from lance_io.store.api import ObjectMeta, Selection
 from lance_io.store.descriptors import with_descriptors
+from lance_io.store.failures import NO_ROOM, StoreFull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,8 @@ def error_of(key: str, error: OSError | ValueError) -> LanceError:
         return AccessDenied(f"the system refused access ({error.strerror})", path=key)
     if code == errno.EEXIST:
         return AlreadyExists("a file of this name is there already", path=key)
+    if code in NO_ROOM:
+        return StoreFull(f"{error.strerror or error} (errno {code})", path=key)
     return StoreError(
         f"{error.strerror or error} (errno {code})", path=key, retryable=code in (errno.EAGAIN, errno.EINTR)
     )
