@@ -102,6 +102,7 @@ class CommitRequest:
     is_repeated  an earlier call may have committed the same transaction: when this one fails, the file of that name
                  stays, which a version may refer to
     marks        entries of the config that come along, whichever version is built on
+    followed_by  what is to be committed next, for the same version: refused where that cannot be
     """
 
     transaction: Transaction
@@ -116,6 +117,7 @@ class CommitRequest:
     detached: bool = False
     is_repeated: bool = False
     marks: Sequence[ConfigMark] = ()
+    followed_by: Transaction | None = None
 
     @property
     def is_strict(self) -> bool:
@@ -554,6 +556,8 @@ class _Loop:
     def _adapt(self, other: Transaction, version: int) -> None:
         """Make sure that the transaction may be committed after another one, and take into account what that did."""
         check_conflict(self.transaction, other, version=version, knows_rows=self.request.affected is not None)
+        if self.request.followed_by is not None:
+            check_conflict(self.request.followed_by, other, version=version, knows_rows=False)
         adapted = adapt(self.transaction, other)
         self.adapted = self.adapted or adapted is not self.transaction
         self.transaction = adapted

@@ -5,7 +5,8 @@
     commit    ReserveFragments takes the new ids out of use, Rewrite puts the new fragments in the place of the old ones
 
 Both commits are made for the version that was planned on, so that what others changed since is noticed. Between them
-the table has a version more, with the same rows; a process that ends there leaves files that nobody refers to.
+the table has a version more, with the same rows; a process that ends there leaves files that nobody refers to. So what
+can be refused is refused before the first: results that do not fit, and changes of others that are known by then.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ from lance_io.table.transaction.transaction import Transaction
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lance_io.commit.target import CommittedVersion
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.data_files import NewFiles
@@ -224,14 +224,27 @@ def _commit(
     ordered = sorted(results, key=lambda result: min((one.id for one in result.original_fragments), default=0))
     read_version = min(result.read_version for result in results)
     num_new = sum(len(result.new_fragments) for result in results)
+    next_id = 0
     if num_new:
-        reserved = yield from _commit_one(state, read_version, ReserveFragments(num_new), CommitFiles(), alongside)
+        moved = yield from _recorded_moves(state, ordered, defers=defers)
+        rewrite = Transaction(read_version, Rewrite(_groups(ordered, next_id), moved_rows=moved))
+        reserve = Transaction(read_version, ReserveFragments(num_new))
+        request = CommitRequest(reserve, base=state.manifest, alongside=alongside, followed_by=rewrite)
+        reserved = yield from commit(commit_target(state), request)
         next_id = (reserved.manifest.max_fragment_id or 0) - num_new + 1
-        state = move_to(state, reserved)
-    else:
-        next_id = 0
+        state, alongside = move_to(state, reserved), ()
+    moved = yield from _recorded_moves(state, ordered, defers=defers)
+    rewrite = Transaction(read_version, Rewrite(_groups(ordered, next_id), moved_rows=moved))
+    request = CommitRequest(rewrite, base=state.manifest, files=files, alongside=alongside)
+    after = move_to(state, (yield from commit(commit_target(state), request)))
+    yield from after_commit(after)
+    return after, metrics
+
+
+def _groups(results: Sequence[RewriteResult], next_id: int) -> tuple[RewriteGroup, ...]:
+    """What the new fragments of each result take the place of; numbered from `next_id` on."""
     groups = []
-    for result in ordered:
+    for result in results:
         end = next_id + len(result.new_fragments)
         new = zip(range(next_id, end), result.new_fragments, strict=True)
         groups.append(
@@ -241,12 +254,7 @@ def _commit(
             )
         )
         next_id = end
-    moved = yield from _recorded_moves(state, ordered, defers=defers)
-    operation = Rewrite(tuple(groups), moved_rows=moved)
-    committed = yield from _commit_one(state, read_version, operation, files, () if num_new else alongside)
-    after = move_to(state, committed)
-    yield from after_commit(after)
-    return after, metrics
+    return tuple(groups)
 
 
 def _recorded_moves(
@@ -269,18 +277,6 @@ def _recorded_moves(
             path=state.location.uri,
         )
     return None
-
-
-def _commit_one(
-    state: DatasetState,
-    read_version: int,
-    operation: ReserveFragments | Rewrite,
-    files: CommitFiles,
-    alongside: Sequence[Plan[Any]],
-) -> Plan[CommittedVersion]:
-    transaction = Transaction(read_version, operation)
-    request = CommitRequest(transaction, base=state.manifest, files=files, alongside=alongside)
-    return (yield from commit(commit_target(state), request))
 
 
 # -- all of it ---------------------------------------------------------------------------------------------------------
