@@ -71,11 +71,13 @@ _PAIRS: Any = (
 def cast_within(array: pa.Array, before: Field, after: Field) -> pa.Array:
     """A column in which some fields were cast: those that have another id.
 
-    before, after  the same tree of fields, pruned to these
+    before, after  the same tree of fields, pruned to these, or to what files have together with them
     Raises `pa.ArrowInvalid` for a value that does not fit.
     """
     if before.id != after.id:
         return cast_values(array, after.arrow_type)
+    if before.children == after.children:
+        return array
     members = list(zip(before.children, after.children, strict=True))
     if pt.is_struct(array.type):
         cast = [cast_within(array.field(i), *pair) for i, pair in enumerate(members)]

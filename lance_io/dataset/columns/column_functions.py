@@ -61,7 +61,8 @@ def columns_by_function(
         given = BatchUDF(given.func, found.schema, given.checkpoint_file)
     assert given.output_schema is not None
     types = [*project_taken(state.schema, columns).arrow_schema.types, *given.output_schema.types]
-    return _Function(state, given, columns, bounds.options(state, types, rows_max=BATCH_ROWS)).new_columns()
+    options = bounds.options(state, types, rows_max=BATCH_ROWS)
+    return _Function(state, given, columns, options).new_columns(bounds)
 
 
 def _sample(state: DatasetState, columns: Sequence[str]) -> Plan[pa.RecordBatch]:
@@ -81,10 +82,10 @@ class _Function:
         self._options = options
         self._checkpoint: ColumnCheckpoint | None = None
 
-    def new_columns(self) -> NewColumns:
+    def new_columns(self, bounds: ScanBounds) -> NewColumns:
         schema = self._function.output_schema
         is_kept = self._function.checkpoint_file is not None
-        return NewColumns(schema, self._values_of, finished=self._open_checkpoint if is_kept else None)
+        return NewColumns(schema, bounds, self._values_of, finished=self._open_checkpoint if is_kept else None)
 
     def _open_checkpoint(self, schema: Schema) -> Plan[ColumnCheckpoint]:
         self._checkpoint = yield Call(partial(self._make_checkpoint, schema))

@@ -22,11 +22,12 @@ from lance_io.dataset.columns.new_columns import (
     columns_by_sql,
     with_fields,
 )
+from lance_io.dataset.columns.new_members import check_no_blobs, paths_to, quoted, written_together
 from lance_io.dataset.columns.rewrite_columns import (
     column_files,
     compute_here,
     file_losing_start,
-    with_dead_columns,
+    structs_at_start,
     without_dead_files,
     write_columns,
 )
@@ -43,7 +44,7 @@ from lance_io.dataset.version.index_entries import load_indices
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import OperationError, SchemaError, UnsupportedError, UsageError
 from lance_io.format.schema import split_path
-from lance_io.format.version import V0_1, V2_0
+from lance_io.format.version import V0_1
 from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import Each
 from lance_io.table.transaction.field_ids import first_free_id
@@ -108,16 +109,20 @@ def _cast_columns(
             )
     yield from _check_not_indexed(state, casts)
     schema, replaced = replace_types(renamed, casts, first_free_id(state.manifest.message))
-    before = state.schema.prune([one.field.id for one in casts])
-    after = schema.prune(replaced)
-    parents = frozenset(field.id for field in after.walk()) - replaced
-    if (file := file_losing_start(state.manifest.fragments, parents, schema, keeps_structs=True)) is not None:
+    version = state.manifest.data_version
+    ids = written_together(state.schema, [one.field.id for one in casts], version)
+    check_no_blobs(state.schema, ids - {one.field.id for one in casts}, [one.path for one in casts])
+    before, after = state.schema.prune(ids), schema.prune(written_together(schema, replaced, version))
+    written = frozenset(field.id for field in after.walk())
+    unnamed = structs_at_start(state.manifest.fragments, written, schema)
+    parents = written - replaced - unnamed
+    if (file := file_losing_start(state.manifest.fragments, parents, schema)) is not None:
         raise OperationError(
             f"Cannot cast items or members of the column that is the first of the data file {file.path}: it is of "
             "version 0.1, and could not be read without it. Cast the whole column, or not all members at once"
         )
-    files = column_files(state, after)
-    found = project_taken(state.schema, [*(_quoted(_steps_to(state, one)) for one in casts), ROW_ADDRESS])
+    files = column_files(state, after, unnamed=unnamed)
+    found = project_taken(state.schema, [*map(quoted, paths_to(state.schema, ids)), ROW_ADDRESS])
     read = {field.name: field for field in before.fields}
 
     def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -139,9 +144,6 @@ def _cast_columns(
             fragments = yield from write_columns(state, files, values_of, compute_here(cast), None, progress)
         except (pa.ArrowInvalid, SchemaError) as error:
             raise OperationError(f"a value cannot be cast: {error}", path=state.location.uri) from error
-        version = state.manifest.data_version
-        if version in (V0_1, V2_0):  # where parents of what is written are columns, too
-            fragments = tuple(with_dead_columns(one, schema if version == V0_1 else None) for one in fragments)
         kept = tuple(without_dead_files(fragment, schema) for fragment in fragments)
         operation = Merge(kept, schema, preserves_nullability=True)
         made = CommitFiles()
@@ -170,16 +172,12 @@ def _check_nulls(state: DatasetState, one: Alteration) -> Plan[None]:
     steps = _steps_to(state, one)
     if any(step.logical_type != "struct" for step in steps[:-1]):
         raise UnsupportedError(f'Column "{one.path}": whether items of lists are null is not looked into')
-    options = scan_options(columns=[], filter=f"{_quoted(steps)} is null", limit=1, with_row_address=True)
+    options = scan_options(columns=[], filter=f"{quoted(steps)} is null", limit=1, with_row_address=True)
     found: list[int] = []
     schema = project(state.schema, [], with_row_address=True).arrow_schema
     yield Each(scan_batches(state, options, schema), lambda batch: found.append(batch.num_rows))
     if sum(found):
         raise OperationError(f'Column "{one.path}" contains NULL values and cannot be made non-nullable')
-
-
-def _quoted(steps: Sequence[Any]) -> str:
-    return ".".join("`" + step.name.replace("`", "``") + "`" for step in steps)
 
 
 def add_columns(

@@ -14,7 +14,6 @@ from lance_io.dataset.columns.rewrite_columns import (
     RowProgress,
     column_files,
     file_losing_start,
-    with_dead_columns,
     write_fragment_columns,
 )
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
@@ -69,7 +68,7 @@ def columns_by_join(state: DatasetState, join: LeftJoin) -> Plan[NewColumns]:
         while (batch := (yield Next(found))) is not None:
             yield Items([batch])
 
-    return NewColumns(fields, values_of, partial(join.work, made))
+    return NewColumns(fields, join.bounds, values_of, partial(join.work, made))
 
 
 # -- new values for columns that are there -----------------------------------------------------------------------------
@@ -128,7 +127,7 @@ def update_fragment_columns(
         return changed
 
     changed: Fragment = yield RollBackOnError(write(), files.roll_back)
-    return with_dead_columns(changed), list(changed.files[-1].fields), encode_roaring(update.offsets())
+    return changed, list(changed.files[-1].fields), encode_roaring(update.offsets())
 
 
 class _Update:

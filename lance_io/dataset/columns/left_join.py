@@ -80,6 +80,11 @@ class LeftJoin:
         self.fields = rows.schema.remove(rows.schema.get_field_index(keys.right))
 
     @property
+    def bounds(self) -> ScanBounds:
+        """How much of the table may be read at once."""
+        return ScanBounds(None, self._limit_bytes)
+
+    @property
     def columns(self) -> list[str]:
         """What `find` needs of the rows of the table, beside `_rowaddr`."""
         return [self._left.key] if isinstance(self._found, _InMemory) else []
@@ -87,7 +92,7 @@ class LeftJoin:
     def options(self, types: Iterable[pa.DataType]) -> dict[str, Any]:
         """Options of the scan whose batches `find` is given. types: of what it reads beside `columns`."""
         read = [*types, *project_taken(self._state.schema, self.columns).arrow_schema.types]
-        options = ScanBounds(None, self._limit_bytes).options(self._state, read, rows_max=BATCH_ROWS)
+        options = self.bounds.options(self._state, read, rows_max=BATCH_ROWS)
         return {**options, "batch_size": min(options["batch_size"], rows_at_once(self._source, self._limit_bytes))}
 
     def prepare(self) -> Plan[None]:

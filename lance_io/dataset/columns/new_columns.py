@@ -11,13 +11,21 @@ written as one more data file for each fragment (`rewrite_columns.py`) and commi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.dataset.changes.change_plans import change
+from lance_io.dataset.columns.new_members import (
+    check_no_blobs,
+    paths_to,
+    quoted,
+    with_members,
+    written_together,
+)
 from lance_io.dataset.columns.rewrite_columns import RowProgress, column_files, write_columns, write_fragment_columns
 from lance_io.dataset.columns.schema_edits import add_fields
 from lance_io.dataset.scan.execute import projected_batches
@@ -28,6 +36,7 @@ from lance_io.dataset.write.data_files import NextBatch
 from lance_io.dataset.write.schema_fit import check_version
 from lance_io.errors import BindError, EvaluationError, OperationError, SchemaError
 from lance_io.format.version import V0_1
+from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Import, RollBackOnError
 from lance_io.plans.streams import Items, Next, Open, iterate_async, iterate_sync
 from lance_io.table.transaction.field_ids import first_free_id
@@ -42,7 +51,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.input_data import AsyncRows, Rows
     from lance_io.format.schema import Schema
-    from lance_io.plans.plan import Plan
+    from lance_io.plans.plan import Plan, Request
     from lance_io.plans.streams import Stream
     from lance_io.table.manifest.fragment import Fragment
 
@@ -64,6 +73,7 @@ class NewColumns:
     """Columns that a table is to get, with values.
 
     fields     the columns; a struct that is there already has its new members only
+    bounds     how much of the table may be read at once
     values_of  by the id of a fragment, record batches of its rows in their order: what `then` takes, and `_rowaddr`
     then       makes the columns of a batch, where `values_of` has not
     finish     what remains to be looked at when all fragments have their values
@@ -71,6 +81,7 @@ class NewColumns:
     """
 
     fields: pa.Schema
+    bounds: ScanBounds
     values_of: Callable[[int], Stream]
     then: Made | None = None
     finish: Callable[[], Plan[None]] | None = None
@@ -84,7 +95,8 @@ def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | N
     Raises `OperationError` for a column that is there already, and for values that cannot be written.
     """
     schema, added = with_fields(state, new.fields)
-    files = column_files(state, schema.prune(added))
+    files = column_files(state, schema.prune(written_together(schema, added, state.manifest.data_version)))
+    new = _with_known(state, schema, added, new)
 
     def write(finished: Finished | None) -> Plan[DatasetState]:
         try:
@@ -123,7 +135,8 @@ def fragment_with_columns(
         check_no_columns(state)
         return state.manifest.fragments[place], state.schema
     schema, added = with_fields(state, new.fields)
-    files = column_files(state, schema.prune(added))
+    files = column_files(state, schema.prune(written_together(schema, added, state.manifest.data_version)))
+    new = _with_known(state, schema, added, new)
     told = RowProgress(progress, int(state.physical_rows[place]))
 
     def write() -> Plan[tuple[Fragment, Schema]]:
@@ -140,6 +153,67 @@ def fragment_with_columns(
     return made
 
 
+def _with_known(state: DatasetState, schema: Schema, added: frozenset[int], new: NewColumns) -> NewColumns:
+    """The same, with what goes into a file together with new members of columns that are there (`new_members.py`)."""
+    before, version = state.schema, state.manifest.data_version
+    ids = written_together(schema, added, version).intersection(field.id for field in before.walk())
+    if not ids:
+        return new
+    steps = paths_to(before, ids)
+    check_no_blobs(before, ids, [quoted(one) for one in steps])
+    names = {one[0].name for one in steps}
+    paths = [quoted(one) for one in steps]
+    options = new.bounds.options(state, project_taken(before, paths).arrow_schema.types)
+
+    def values_of(fragment_id: int) -> Stream:
+        given = yield Open(
+            lambda: iterate_sync(new.values_of(fragment_id)), lambda: iterate_async(new.values_of(fragment_id))
+        )
+        known = _Cut((yield open_columns(state, fragment_id, paths, options)))
+        while (batch := (yield Next(given))) is not None:
+            if new.then is not None:
+                batch = yield new.then(batch)
+            while batch.num_rows:
+                beside = yield from known.take(batch.num_rows)
+                part, batch = batch.slice(0, beside.num_rows), batch.slice(beside.num_rows)
+                yield Items([(yield _joining(part, beside, names))])
+
+    return replace(new, values_of=values_of, then=None)
+
+
+def _joining(given: pa.RecordBatch, known: pa.RecordBatch, names: set[str]) -> Request[Any]:
+    return Compute(partial(_join, given, known, names), lambda: given.nbytes + known.nbytes)
+
+
+def _join(given: pa.RecordBatch, known: pa.RecordBatch, names: set[str]) -> pa.RecordBatch:
+    """Rows of new columns, of which those called `names` are new members of what is known of the same rows."""
+    if not given.column(ROW_ADDRESS).equals(known.column(ROW_ADDRESS)):
+        raise AssertionError("new values come in another order than the rows of the table")
+    arrays = [
+        with_members(known.column(name), array, name) if name in names else array
+        for name, array in zip(given.schema.names, given.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, given.schema.names)
+
+
+class _Cut:
+    """Batches of a scan, cut anew. found: what was opened."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+        self._rest: pa.RecordBatch | None = None
+
+    def take(self, num_rows: int) -> Generator[Any, Any, pa.RecordBatch]:
+        """The next rows, some or so many."""
+        while self._rest is None or not self._rest.num_rows:
+            self._rest = yield Next(self._found)
+            if self._rest is None:
+                raise AssertionError("new values come for more rows than the fragment has")
+        part = self._rest.slice(0, num_rows)
+        self._rest = self._rest.slice(part.num_rows)
+        return part
+
+
 def check_no_columns(state: DatasetState) -> None:
     """Raise `OperationError` where rows cannot get no columns at all, as pylance does: in files of version 0.1."""
     if state.manifest.data_version == V0_1 and state.manifest.fragments:
@@ -152,15 +226,27 @@ def with_fields(state: DatasetState, given: pa.Schema) -> tuple[Schema, frozense
     if version == V0_1:
         for field in given:
             if pa.types.is_struct(field.type) and field.name in state.schema.names:
-                raise OperationError(
-                    f"Column {field.name} is a struct col, add sub column is not supported in Lance file version 0.1"
-                )
+                raise _no_members_error(field.name)
     try:
         schema, added = add_fields(state.schema, given, version, first_free_id(state.manifest.message))
         check_version(schema, version)
     except SchemaError as error:
         raise OperationError(error.message) from error
+    if version == V0_1:
+        _check_no_members(state.schema, schema)
     return schema, added
+
+
+def _check_no_members(before: Schema, after: Schema) -> None:
+    """Raise `OperationError` for a new member of a struct, which pylance refuses in tables of version 0.1, too."""
+    known = {field.id: field for field in before.walk()}
+    for field in after.walk():
+        if field.id in known and len(field.children) > len(known[field.id].children):
+            raise _no_members_error(field.name)
+
+
+def _no_members_error(name: str) -> OperationError:
+    return OperationError(f"Column {name} is a struct col, add sub column is not supported in Lance file version 0.1")
 
 
 def check_nulls(state: DatasetState, batch: pa.RecordBatch) -> None:
@@ -206,7 +292,7 @@ def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: Scan
     def values_of(fragment_id: int) -> Stream:
         return projected_batches(state, scan_options(fragments=(fragment_id,), **options), found)
 
-    return NewColumns(pa.schema([output.field.remove_metadata() for output in outputs]), values_of)
+    return NewColumns(pa.schema([output.field.remove_metadata() for output in outputs]), bounds, values_of)
 
 
 def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, bounds: ScanBounds) -> NewColumns:
@@ -224,7 +310,7 @@ def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, bounds: ScanB
                 yield Items([values.append_column(ROW_ADDRESS, addresses.slice(0, values.num_rows))])
                 addresses = addresses.slice(values.num_rows)
 
-    return NewColumns(rows.schema, values_of, finish=given.finish)
+    return NewColumns(rows.schema, bounds, values_of, finish=given.finish)
 
 
 def open_columns(state: DatasetState, fragment_id: int, columns: Sequence[Any], options: Mapping[str, Any]) -> Open:

@@ -41,13 +41,16 @@ if TYPE_CHECKING:
 _FILL_ROWS: Final = 1 << 13  # of deleted rows that are written at once
 
 
-def column_files(state: DatasetState, schema: Schema, version: FileVersion | None = None) -> NewFiles:
+def column_files(
+    state: DatasetState, schema: Schema, version: FileVersion | None = None, unnamed: frozenset[int] = frozenset()
+) -> NewFiles:
     """Data files that end only where a fragment does.
 
     schema   of the new columns, with their ids
     version  of the files, None for the table's
+    unnamed  structs that files of 0.1 are not said to have, see `structs_at_start`
     """
-    limits = FileLimits(rows=FRAGMENT_ROWS_MAX, num_bytes=1 << 62)
+    limits = FileLimits(rows=FRAGMENT_ROWS_MAX, num_bytes=1 << 62, unnamed=unnamed)
     return NewFiles(state.location, schema, version or state.manifest.data_version, limits)
 
 
@@ -130,14 +133,17 @@ def write_fragment_columns(
     then: Made | None = None,
     told: RowProgress | None = None,
 ) -> Plan[Fragment]:
-    """Write new columns for the rows of one fragment; gives it with one more file. Parameters as `write_columns`."""
+    """Write new columns for the rows of one fragment; gives it with one more file. Parameters as `write_columns`.
+
+    Columns that older files have, too, are dead there.
+    """
     fragment = state.manifest.fragments[place]
     num_rows = int(state.physical_rows[place])
     spread = _Spread(files, num_rows, then, told or RowProgress(None, num_rows))
     yield EachInPlan(values_of_fragment(fragment.id), spread.add)
     yield from spread.finish(fragment.id)
     yield from files.end_file()
-    return replace(fragment, files=(*fragment.files, files.fragments[-1].files[0]))
+    return with_dead_columns(replace(fragment, files=(*fragment.files, files.fragments[-1].files[0])))
 
 
 def compute_here(make: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Made:
@@ -151,51 +157,55 @@ def without_dead_files(fragment: Fragment, schema: Schema) -> Fragment:
     return replace(fragment, files=tuple(file for file in fragment.files if not known.isdisjoint(file.fields)))
 
 
-def with_dead_columns(fragment: Fragment, schema: Schema | None = None) -> Fragment:
+def with_dead_columns(fragment: Fragment) -> Fragment:
     """A fragment whose newest file has columns of older ones, which are dead there; files of dead ones only go.
 
-    schema  of the table then, where structs have members in both: see `file_losing_start`
+    Never is a column in two files, be it that of a struct, which has no values: pylance gives it another id in one of
+    them with its next commit of whatever kind, and members of files of 2.0 and 0.1 are lost without it.
     """
     newest = fragment.files[-1]
     written = frozenset(newest.fields)
     older = []
     for file in fragment.files[:-1]:
-        kept = {_start(file)} if schema is not None and _starts_with_struct(file, written, schema) else set[int]()
-        fields = tuple(TOMBSTONE if one in written and one not in kept else one for one in file.fields)
+        fields = tuple(TOMBSTONE if one in written else one for one in file.fields)
         older.append(replace(file, fields=fields))
     return replace(fragment, files=(*(file for file in older if set(file.fields) != {TOMBSTONE}), newest))
 
 
-def file_losing_start(
-    fragments: Iterable[Fragment], written: frozenset[int], schema: Schema, *, keeps_structs: bool = False
-) -> DataFile | None:
+def file_losing_start(fragments: Iterable[Fragment], written: frozenset[int], schema: Schema) -> DataFile | None:
     """A file of version 0.1 that nobody could read any more once columns of it are dead, if there is one.
 
     Where the pages of such a file are is a table by field id, from the smallest id that the manifest names for it.
-    written        ids of the columns
-    schema         of the table then: a file of which nothing else is left in it may go
-    keeps_structs  whether a struct at the start is not dead while the file has members of it
+    written  ids of the columns
+    schema   of the table then: a file of which nothing else is left in it may go
     """
     known = {field.id for field in schema.walk()} - written
     for fragment in fragments:
         for file in fragment.files:
-            if file.version != V0_1 or _start(file) not in written or known.isdisjoint(file.fields):
-                continue
-            if not keeps_structs or not _starts_with_struct(file, written, schema):
+            is_old = file.version == V0_1
+            if is_old and _start(file) in written and not known.isdisjoint(file.fields):
                 return file
     return None
 
 
+def structs_at_start(fragments: Iterable[Fragment], written: frozenset[int], schema: Schema) -> frozenset[int]:
+    """Structs that must stay in files of version 0.1, which begin with them, when members of them are written anew.
+
+    They have no pages, and readers find members without them: the new file is not said to have them. That holds while
+    the older file has other members of theirs.
+    """
+    structs = {field.id: field for field in schema.walk() if field.id in written and field.logical_type == "struct"}
+    found = set[int]()
+    for fragment in fragments:
+        for file in fragment.files:
+            struct = structs.get(_start(file)) if file.version == V0_1 else None
+            if struct is not None and any(one.id in file.fields and one.id not in written for one in struct.walk()):
+                found.add(struct.id)
+    return frozenset(found)
+
+
 def _start(file: DataFile) -> int:
     return min((one for one in file.fields if one >= 0), default=TOMBSTONE)
-
-
-def _starts_with_struct(file: DataFile, written: frozenset[int], schema: Schema) -> bool:
-    """Whether a file begins with a struct of which it has members, but for those that are written."""
-    start = next((field for field in schema.walk() if field.id == _start(file)), None)
-    if start is None or start.logical_type != "struct":
-        return False
-    return any(one.id in file.fields and one.id not in written for one in start.walk())
 
 
 class _Spread:

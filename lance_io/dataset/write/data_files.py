@@ -68,7 +68,7 @@ class FileLimits:
     page_bytes   leaf data at which a page closes, None for the default
     cache_bytes  leaf data that may wait for its page, None for that of full pages
     blob_references  whether blobs may lie outside of the table, by a URI
-    group_rows, allow_null_loss  of file version 0.1, see `BatchOptions`
+    group_rows, allow_null_loss, unnamed  of file version 0.1, see `BatchOptions`
     """
 
     rows: int = ROWS_PER_FILE
@@ -78,6 +78,7 @@ class FileLimits:
     blob_references: bool = False
     group_rows: int = ROWS_PER_BATCH
     allow_null_loss: bool = True
+    unnamed: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         limits = {
@@ -331,7 +332,7 @@ class NewFiles:
 def _batches(limits: FileLimits) -> BatchOptions:
     from lance_io.file.write.batched_writer import BatchOptions  # for tables of version 0.1 only
 
-    return BatchOptions(limits.group_rows, limits.allow_null_loss)
+    return BatchOptions(limits.group_rows, limits.allow_null_loss, limits.unnamed)
 
 
 def new_fragment(name: str, written: WrittenFile, base_id: int | None = None) -> Fragment:

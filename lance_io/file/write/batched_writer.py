@@ -49,12 +49,14 @@ class BatchOptions:
 
     group_rows       rows of a batch
     allow_null_loss  whether nulls that the format cannot hold may be written as something else
+    unnamed          ids of structs, which have no pages, that files are not said to have
     dictionaries     of all rows
     lost             names of fields of which such nulls were written, in order
     """
 
     group_rows: int = ROWS_PER_BATCH
     allow_null_loss: bool = True
+    unnamed: frozenset[int] = frozenset()
     dictionaries: DictionaryGrowth = dataclasses.field(default_factory=DictionaryGrowth)
     lost: dict[str, None] = dataclasses.field(default_factory=dict)
 
@@ -201,7 +203,7 @@ class BatchedFileWriter:
             yield from self._write(self._block())
             self._waiting, self._waiting_rows = [], 0
         check_sums(self._came, self._went, self.path)
-        ids = sorted(field.id for field in self.schema.walk())
+        ids = sorted({field.id for field in self.schema.walk()} - self._options.unnamed)
         num_batches = len(self._row_starts) - 1
         table_at = self.size_bytes
         yield from self._add(encode_page_table(self._places, ids[0], ids[-1], num_batches))
