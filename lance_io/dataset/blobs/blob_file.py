@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+import os
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +21,8 @@ from lance_io.file.row_indices import row_numbers
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
@@ -33,10 +36,36 @@ BUFFER_BYTES = 512 * 1024
 ROWS_NAMED = 10  # in a message
 
 
+_num_forks = 0  # on the way to this process
+
+
+def _count_fork() -> None:
+    global _num_forks
+    _num_forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+class _Claim(NamedTuple):
+    """Bytes that one read is going to give: the position has moved behind them.
+
+    number  of the moves until then
+    """
+
+    start: int
+    length: int
+    number: int
+
+
 class BlobFile(io.BufferedIOBase):
     """One blob as a read-only binary file; bytes are read when they are asked for.
 
     Made by `take_blobs`. Small sequential reads fetch `buffer_size` bytes at once.
+
+    Threads may share it. A read moves the position before it waits, so that no other read gives the same bytes; reads
+    of less than `buffer_size` and lines come one after the other. A read that fails moves the position back, unless
+    another call has moved it since: then a note of the error says which bytes are missing.
     """
 
     def __init__(
@@ -48,8 +77,11 @@ class BlobFile(io.BufferedIOBase):
         self._size = size
         self._buffer_size = buffer_size
         self._position = 0
+        self._moves = 0  # of the position
         self._ahead = b""  # bytes read ahead,
         self._ahead_at = 0  # and where they begin
+        self._lock = threading.RLock()  # of the four; held while bytes are read ahead
+        self._num_forks = _num_forks  # until the lock was made
 
     def size(self) -> int:
         """Length in bytes."""
@@ -71,20 +103,23 @@ class BlobFile(io.BufferedIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move; behind the end is allowed and reads nothing there."""
         self._check_open("seek of closed file")
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}.get(whence)
-        if base is None:
-            raise UsageError(f"invalid whence ({whence}, should be 0, 1 or 2)")
-        if base + offset < 0:
-            raise UsageError(f"negative seek value {offset}")
-        self._position = base + offset
-        return self._position
+        with self._locked():
+            base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}.get(whence)
+            if base is None:
+                raise UsageError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+            if base + offset < 0:
+                raise UsageError(f"negative seek value {offset}")
+            return self._move(base + offset)
 
     def read(self, size: int | None = -1) -> bytes:
         """The next `size` bytes, fewer at the end; all that is left without a size."""
-        wanted = self._wanted_bytes(size)
-        data = self._read_buffered(self._position, wanted) if wanted else b""
-        self._position += wanted
-        return data
+        with self._locked():
+            claim = self._claim(size)
+            if not claim.length:
+                return b""
+            if claim.length < self._buffer_size or self._is_ahead(claim.start, claim.length):
+                return self._read(claim, self._read_ahead)
+        return self._read(claim, self.read_range)
 
     def read1(self, size: int = -1) -> bytes:
         """As `read`."""
@@ -97,9 +132,21 @@ class BlobFile(io.BufferedIOBase):
     def readinto(self, b: Any) -> int:
         """Fill a writable buffer; gives how many bytes there were."""
         view = memoryview(b).cast("B")
+        if view.readonly:
+            raise TypeError(f"readinto() needs a writable buffer, found {type(b).__name__}")
         data = self.read(len(view))
         view[: len(data)] = data
         return len(data)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """The next line with its end, at most `size` bytes of it. Iteration gives all that are left."""
+        with self._locked():
+            position = self._position
+            try:
+                return super().readline(size)
+            except BaseException:
+                self._move(position)
+                raise
 
     def read_range(self, offset: int, length: int) -> bytes:
         """Bytes `offset .. offset + length`, without moving. Raises `ValueError` beyond the end."""
@@ -108,12 +155,6 @@ class BlobFile(io.BufferedIOBase):
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Several `(offset, length)` ranges at once, without moving."""
         return run(self._state, self._reading(ranges))
-
-    def _wanted_bytes(self, size: int | None) -> int:
-        """How many bytes a read of this size gives."""
-        self._check_open("read of closed file")
-        left = max(0, self._size - self._position)
-        return left if size is None or size < 0 else min(size, left)
 
     def _reading(self, ranges: Sequence[tuple[int, int]]) -> Plan[list[bytes]]:
         self._check_open("Blob file is already closed")
@@ -124,13 +165,58 @@ class BlobFile(io.BufferedIOBase):
         fetched = yield from read_object(self._state, self._object, wanted)
         return bytes_of(fetched, wanted)
 
-    def _read_buffered(self, position: int, length: int) -> bytes:
-        begin = position - self._ahead_at
-        if not 0 <= begin <= begin + length <= len(self._ahead):
-            if length >= self._buffer_size:
-                return self.read_range(position, length)
+    # -- the position ------------------------------------------------------------------------------------------------
+
+    def _locked(self) -> AbstractContextManager[Any]:
+        """The lock; a new one in a child that was forked while a thread held it."""
+        if self._num_forks != _num_forks:
+            self._num_forks, self._lock = _num_forks, threading.RLock()
+        return self._lock
+
+    def _move(self, position: int) -> int:
+        self._position = position
+        self._moves += 1
+        return position
+
+    def _claim(self, size: int | None) -> _Claim:
+        """The bytes that a read of this size gives, from now on no other one; with the lock."""
+        self._check_open("read of closed file")
+        start = self._position
+        left = max(0, self._size - start)
+        length = left if size is None or size < 0 else min(size, left)
+        if length:
+            self._move(start + length)
+        return _Claim(start, length, self._moves)
+
+    def _give_back(self, claim: _Claim, error: BaseException) -> None:
+        """Move back to where a read that failed began, unless others have moved since."""
+        with self._locked():
+            if self._moves == claim.number:
+                self._position = claim.start
+                self._moves -= 1  # a read before it that fails, too, moves back as well
+                return
+        error.add_note(
+            f"bytes {claim.start} to {claim.start + claim.length} of the blob were not read, and others have moved "
+            f"its position since: read_range({claim.start}, {claim.length}) reads them"
+        )
+
+    def _read(self, claim: _Claim, read: Callable[[int, int], bytes]) -> bytes:
+        try:
+            return read(claim.start, claim.length)
+        except BaseException as error:
+            self._give_back(claim, error)
+            raise
+
+    def _is_ahead(self, position: int, length: int) -> bool:
+        """Whether bytes have been read ahead."""
+        return self._ahead_at <= position <= position + length <= self._ahead_at + len(self._ahead)
+
+    def _read_ahead(self, position: int, length: int) -> bytes:
+        """Bytes that were read ahead, or now are."""
+        if not self._is_ahead(position, length):
             self._ahead = self.read_range(position, min(self._size - position, self._buffer_size))
-            self._ahead_at, begin = position, 0
+            self._ahead_at = position
+        begin = position - self._ahead_at
         return self._ahead[begin : begin + length]
 
     def _check_open(self, message: str) -> None:
@@ -142,7 +228,11 @@ class BlobFile(io.BufferedIOBase):
 
 
 class AsyncBlobFile:
-    """One blob; positions as in `BlobFile`, reads are coroutines. Leaving an `async with` block closes it."""
+    """One blob; positions as in `BlobFile`, reads are coroutines. Leaving an `async with` block closes it.
+
+    Gathered reads give one piece after the other, in the order of their calls. One that is cancelled or fails moves the
+    position back, unless another call has moved it since.
+    """
 
     def __init__(self, blob: BlobFile) -> None:
         self._blob = blob
@@ -161,10 +251,15 @@ class AsyncBlobFile:
 
     async def read(self, size: int = -1) -> bytes:
         """The next `size` bytes, fewer at the end; all that is left without a size."""
-        position, wanted = self.tell(), self._blob._wanted_bytes(size)
-        data = await self.read_range(position, wanted) if wanted else b""
-        self.seek(position + wanted)
-        return data
+        with self._blob._locked():
+            claim = self._blob._claim(size)
+        if not claim.length:
+            return b""
+        try:
+            return await self.read_range(claim.start, claim.length)
+        except BaseException as error:
+            self._blob._give_back(claim, error)
+            raise
 
     async def read_range(self, offset: int, length: int) -> bytes:
         """Bytes `offset .. offset + length`, without moving. Raises `ValueError` beyond the end."""

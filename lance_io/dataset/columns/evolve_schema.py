@@ -7,6 +7,7 @@ casts, columns with values   one new file for each fragment, with these columns 
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,7 +23,13 @@ from lance_io.dataset.columns.new_columns import (
     columns_by_sql,
     with_fields,
 )
-from lance_io.dataset.columns.new_members import check_no_blobs, paths_to, quoted, written_together
+from lance_io.dataset.columns.new_members import (
+    check_no_blobs,
+    packed_with_gaps,
+    paths_to,
+    quoted,
+    written_together,
+)
 from lance_io.dataset.columns.rewrite_columns import (
     column_files,
     compute_here,
@@ -65,9 +72,19 @@ if TYPE_CHECKING:
 def drop_columns(state: DatasetState, columns: Sequence[str]) -> Plan[DatasetState]:
     """Take columns, or members of structs, out of the schema; their values stay in the files until these go.
 
+    Warns where pylance would not read what is left of a packed struct, as it does after `drop_columns` of its own.
     Raises `UsageError` for a column that is not there, and for all columns.
     """
-    schema = drop_fields(state.schema, columns)
+    schema, version = drop_fields(state.schema, columns), state.manifest.data_version
+    packed = packed_with_gaps(state.schema, schema, version) if state.manifest.fragments else []
+    if packed:
+        warnings.warn(
+            f"Column {', '.join(packed)}: files of version {version.name} hold all members of a packed struct together "
+            "and go on having those that are dropped. lance_io reads what is left; pylance reads other values for it, "
+            "or fails, until its rows are written again, for example by an update",
+            UserWarning,
+            stacklevel=3,
+        )
     return (yield from change(state, Project(schema, preserves_nullability=True)))
 
 

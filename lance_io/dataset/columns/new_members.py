@@ -61,6 +61,21 @@ def _inseparable(field: Field, version: FileVersion) -> Iterator[Field]:
         yield from _inseparable(child, version)
 
 
+def packed_with_gaps(before: Schema, after: Schema, version: FileVersion) -> list[str]:
+    """Paths of packed structs that lose members which files go on having before others, in 2.0 also behind them.
+
+    Members are found by the ids that files note; pylance goes by their places.
+    """
+    known = {field.id for field in after.walk()}
+    packed = [one.id for one in before.walk() if one.is_packed and one.id in known and version != V0_1]
+    found = []
+    for steps in paths_to(before, packed):
+        is_kept = [member.id in known for member in steps[-1].children]
+        if not all(is_kept) and (version == V2_0 or is_kept != sorted(is_kept, reverse=True)):
+            found.append(quoted(steps))
+    return found
+
+
 def paths_to(schema: Schema, ids: Collection[int]) -> list[list[Field]]:
     """The fields from the top down to each of these, but for those that are below another."""
     return [steps for top in schema.fields for steps in _paths_below([], top, ids)]

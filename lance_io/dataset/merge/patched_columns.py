@@ -25,6 +25,7 @@ from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.column_lists import OutputColumn, Projection, prune
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.format.schema import Schema
+from lance_io.format.version import V2_0
 from lance_io.levels.arrays import numbers, values_of
 from lance_io.plans.cpu_requests import Compute
 from lance_io.table.transaction.draft import TOMBSTONE
@@ -61,6 +62,8 @@ def obstacles(state: DatasetState, fit: SourceFit, clauses: MergeClauses) -> lis
         found.append("rows are deleted, which patching cannot do")
     if any(field.is_packed for one in others for field in one.walk()):
         found.append("these columns of the table are stored together with others")
+    if fit.cut_structs and (clauses.version or state.manifest.data_version) == V2_0:
+        found.append("files of version 2.0 have all members of a struct or none, and pylance could not read them")
     written = frozenset(field.id for one in others for field in one.walk())
     if file_losing_start(state.manifest.fragments, written, state.schema) is not None:
         found.append("data files of version 0.1 cannot be read without their first column")

@@ -382,3 +382,53 @@ def without(known: Any, path: list[str]) -> Any:
     if len(path) == 1:
         return {name: value for name, value in known.items() if name != path[0]}
     return {**known, path[0]: without(known[path[0]], path[1:])}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("member", ["x", "y", "w"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_member_of_a_packed_struct_is_dropped_with_a_warning_where_pylance_errs(
+    tmp_path: Path, version: str, member: str, nested: bool
+) -> None:
+    """It goes by the places of members; also after a drop of its own."""
+    place = packed_table(tmp_path, version, nested=nested)
+    path = ["o", "st", member] if nested else ["st", member]
+    expected = [without(one, path) for one in lance_io.dataset(place).to_table().to_pylist()]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lance_io.dataset(place).drop_columns([".".join(path)])
+    told = [str(one.message) for one in caught]
+    check(place, expected, peer=False)
+    try:
+        is_read = lance.dataset(place).to_table().to_pylist() == expected
+    except pa.ArrowInvalid:
+        is_read = False
+    assert len(told) == (0 if is_read else 1)
+    assert all(f"files of version {version}" in text and "`st`" in text for text in told)
+    lance_io.dataset(place).update({"a": "a"})
+    assert lance.dataset(place).to_table().to_pylist() == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_merge_of_some_members_is_read_by_both(tmp_path: Path, version: str) -> None:
+    """In files of 2.0 it writes rows, as those with some members of a struct could not be read by pylance."""
+    schema = pa.schema(
+        [("a", pa.int64()), ("st", pa.struct([("x", pa.int32()), ("y", pa.string())])), ("z", pa.int8())]
+    )
+    rows = [{"a": i, "st": {"x": i, "y": f"y{i}"}, "z": i} for i in range(N)]
+    place = table(tmp_path, version, schema, rows)
+    source = pa.table({"a": [2, 6], "st": pa.array([{"x": 200}, {"x": 600}], pa.struct([("x", pa.int32())]))})
+    merge = lance_io.dataset(place).merge_insert("a").when_matched_update_all()
+    if version == "2.0":
+        with pytest.raises(OSError, match=r"files of version 2\.0 have all members of a struct or none"):
+            lance_io.dataset(place).merge_insert("a").when_matched_update_all().write_mode("rewrite_columns").execute(
+                source
+            )
+    merge.execute(source)
+    expected = [
+        {**one, "st": {**one["st"], "x": 100 * one["a"]}} if one["a"] in (2, 6) else one
+        for one in rows
+        if one["a"] not in GONE
+    ]
+    for library in (lance_io, lance):
+        assert library.dataset(place).to_table().sort_by("a").to_pylist() == expected
