@@ -10,22 +10,17 @@ import pyarrow as pa
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.target import TIMEOUT_S, Listing
 from lance_io.dataset.changes.change_methods import COMMIT_TIMEOUT
+from lance_io.dataset.changes.committed_files import check_columns_of_files
 from lance_io.dataset.changes.convert import to_stored
 from lance_io.dataset.changes.lance_operation import LanceOperation, Transaction, as_transaction
 from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.run_plan import run_change, run_sync
-from lance_io.dataset.version.validation import open_file
 from lance_io.dataset.version.versions import manifest_of
 from lance_io.dataset.write.write_arguments import check_known, check_not_here, write_target
 from lance_io.errors import NotFound, OperationError
-from lance_io.file.open.data_file import OpenedFile
-from lance_io.file.open.file_source import FileRef, ReadContext
-from lance_io.format.version import READABLE, V0_1
-from lance_io.levels.path import leaf_paths
-from lance_io.plans.plan import Together
 from lance_io.store.provided_options import gather_provider
 from lance_io.store.url import load_client, uri_on
-from lance_io.table.manifest.paths import DATA, check_relative, is_detached
+from lance_io.table.manifest.paths import is_detached
 from lance_io.table.transaction.apply import Creation
 from lance_io.table.transaction.operations import Overwrite
 from lance_io.table.transaction.transaction import Transaction as StoredTransaction
@@ -36,9 +31,7 @@ if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.write_rows import WriteTarget
-    from lance_io.levels.path import LeafPath
     from lance_io.plans.plan import Plan
-    from lance_io.table.manifest.fragment import DataFile
     from lance_io.table.manifest.manifest import Manifest
     from lance_io.table.manifest.paths import NamingScheme
 
@@ -176,11 +169,10 @@ def commit_operation(
             "commit there, say which one is read by read_version, or commit with detached=True"
         )
     stored = to_stored(transaction, base)
-    if isinstance(stored.operation, Overwrite):
-        yield from check_types(target, stored.operation)
     request = CommitRequest(
         stored,
         base=base,
+        alongside=check_columns_of_files(target, stored.operation, base),
         listing=listing,
         creation=Creation(None, stable_row_ids),
         max_retries=max_retries,
@@ -232,46 +224,7 @@ def _create(
             "The dataset must already exist unless the operation is Overwrite",
             path=target.location.uri,
         ) from missing
-    yield from check_types(target, stored.operation)
-    request = CommitRequest(stored, creation=Creation(None, stable_row_ids), is_repeated=True)
+    alongside = check_columns_of_files(target, stored.operation, None)
+    creation = Creation(None, stable_row_ids)
+    request = CommitRequest(stored, alongside=alongside, creation=creation, is_repeated=True)
     return target.state((yield from create_table(target.commit_target(scheme), request)))
-
-
-def check_types(target: WriteTarget, operation: Overwrite) -> Plan[None]:
-    """Raise `OperationError` for a file with a column of another type than the schema's field of the same id.
-
-    Files in base paths, of versions that are not read, and files that are not there any more (of a transaction that
-    is committed again) are passed over.
-    """
-    files = {
-        (file.version, file.fields, file.column_indices): file
-        for fragment in reversed(operation.fragments)
-        for file in fragment.files
-        if file.base_id is None and file.version in READABLE - {V0_1}  # which says nothing of types
-    }
-    if not files:
-        return
-    wanted = {path.leaf.id: path for field in operation.new_schema.fields for path in leaf_paths(field)}
-    context = ReadContext(target.location.store, target.session.cache, shared=target.session.io_scheduler)
-    yield Together([_check_file(target, context, file, wanted) for file in files.values()])
-
-
-def _check_file(
-    target: WriteTarget, context: ReadContext, file: DataFile, wanted: Mapping[int, LeafPath]
-) -> Plan[None]:
-    key = target.location.key(DATA, check_relative(file.path, "data file"))
-    try:
-        found = yield from open_file(context, FileRef(key, file.size_bytes or 0, (), ()))
-    except NotFound:
-        return
-    assert isinstance(found, OpenedFile), "those of version 0.1 are passed over"
-    for field_id, column in zip(file.fields, file.column_indices, strict=True):
-        if field_id not in wanted or not 0 <= column < len(found.paths):
-            continue
-        path, declared = found.paths[column], wanted[field_id]
-        if path.as_declared(declared) is None:
-            raise OperationError(
-                f'{file.path}: column {column} ("{path.leaf.name}") holds {path.skeleton}, but field {field_id} of the '
-                f"schema that is committed with it is {declared.skeleton}. Take the schema that the fragments were "
-                "written with, with its columns in their order"
-            )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 from lance_io.dataset.write.input_data import Rows
+from lance_io.dataset.write.written_files import remember_written
 from lance_io.errors import LanceError, SchemaError, UnsupportedError, UsageError
 from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.file_bytes import PAGE_BYTES
@@ -295,6 +296,7 @@ class NewFiles:
         written = yield from self._file.finish()
         beside = [key_beside(written.path, name, self._blob_table) for name in written.sidecars]
         self._written.setdefault(self._place.base_id, []).extend([written.path, *beside])
+        remember_written(self._place.folder.store, written, self._schema)
         self.fragments.append(new_fragment(self._name, written, self._place.base_id))
         if trace_events.listeners:
             trace_events.tell_files("create", "data", [self._name])

@@ -259,7 +259,7 @@ def decode_fragment(message: table_pb2.DataFragment) -> Fragment:
         raise _foreign_parts(message)
     try:
         files = tuple([decode_file(each) for each in values.get(_FILES, ())])
-        _check_disjoint(files)
+        check_disjoint(files)
         spilled = _decode_spilled(values, files)
         deletion = _decode_deletion(values[_DELETION]) if _DELETION in values else None
     except FormatError as error:
@@ -318,8 +318,11 @@ def decode_file(message: table_pb2.DataFile) -> DataFile:
     )
 
 
-def _check_disjoint(files: Sequence[DataFile]) -> None:
-    """Raise when two columns of a 2.x fragment claim to be the same field (releases of 0.1 wrote such files)."""
+def check_disjoint(files: Sequence[DataFile]) -> None:
+    """Raise `FormatError` when two columns of a 2.x fragment claim to be the same field.
+
+    Releases of 0.1 wrote such files.
+    """
     if len(files) == 1 and len(set(files[0].fields)) == len(files[0].fields):
         return
     ids = [each for file in files if file.version is not V0_1 for each in file.fields if each >= 0]

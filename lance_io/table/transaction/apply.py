@@ -167,6 +167,7 @@ def _merge(draft: Draft, operation: ops.Merge) -> None:
     files = {fragment.id: _paths(fragment) for fragment in message.fragments}
     message.ClearField("fragments")
     message.fragments.extend(draft.operation.fragments)
+    draft.touched += [(changed, files.get(changed.id, ())) for changed in draft.operation.fragments]
     if draft.stable:
         for changed in message.fragments:
             if _paths(changed) != files.get(changed.id):  # every row got values
@@ -264,7 +265,9 @@ def _replace_data(draft: Draft, operation: ops.DataReplacement) -> None:
         fragment = fragments.get(replacement.fragment_id)
         if fragment is None:
             raise OperationError(f"there is no fragment {replacement.fragment_id} whose data could be replaced")
+        before = _paths(fragment)
         _replace_file(fragment, replacement.new_file)
+        draft.touched.append((fragment, before))
         if draft.stable:
             stamp_all(fragment, draft.version)
     for one in operation.replacements:

@@ -21,6 +21,7 @@ from lance_io.table.manifest.fragment import FRAGMENT_ID_MAX
 from lance_io.table.manifest.index_section import IndexMetadata, decode_indices, encode_indices
 from lance_io.table.manifest.manifest import LIBRARY
 from lance_io.table.transaction import index_coverage as coverage
+from lance_io.table.transaction.column_records import check_records
 from lance_io.table.transaction.field_ids import check_mark, raise_mark
 from lance_io.table.transaction.lineage import RowIdCounter, is_spilled, stamp_new
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lance_io.table.manifest.manifest import Manifest
+    from lance_io.table.transaction.column_records import Touched
     from lance_io.table.transaction.transaction import Transaction
 
 WRITER: Final = (LIBRARY, "0.1.0")  # library and version, which must be three numbers
@@ -75,6 +77,7 @@ class Draft:
     message    the manifest; operation: what the transaction's message holds, to copy from
     stable     whether the table has stable row ids
     extends    whether schema and fragments of the current version are untouched so far
+    touched    fragments that are added or changed, to be checked when all is done
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Draft:
         self.creation = creation
         self.current = current
         self.extends = current is not None
+        self.touched: list[Touched] = []
         self._new: list[table_pb2.DataFragment] = []
         self._section: bytes | None = None
         self._indices: list[IndexMetadata] | None = None
@@ -144,6 +148,7 @@ class Draft:
                 self._next_fragment_id += 1
             added.append(new)
         self._new += added
+        self.touched += [(fragment, ()) for fragment in added]
         return added
 
     def add_rows(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
@@ -174,6 +179,7 @@ class Draft:
         self.extends = self.extends and not new
         for fragment in self.message.fragments:
             if fragment.id in new:
+                self.touched.append((new[fragment.id], {file.path for file in fragment.files}))
                 fragment.CopyFrom(new.pop(fragment.id))
         if new:
             raise OperationError(f"{self.transaction.name} changes fragment {min(new)}, which the table does not have")
@@ -208,6 +214,7 @@ class Draft:
     def finish(self, timestamp_ns: int) -> NextVersion:
         """Bring everything into its final form, and check it."""
         message = self.message
+        check_records(self.touched, message, self.transaction.name)
         self._settle_fragments()
         if self.mark is not None:
             raise_mark(message, self.mark, self._changed)
