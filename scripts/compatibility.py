@@ -397,6 +397,87 @@ def in_words(works: list[str]) -> str:
     return "read and written" if len(works) == 4 else "read" if works == ["open", "scan"] else ", ".join(works)
 
 
+# -- file version x change of members ----------------------------------------------------------------------------------
+
+_INNER: Final = pa.struct([("p", pa.int32()), ("q", pa.string())])
+_PACKED: Final = pa.field("k", pa.struct([("x", pa.int32()), ("y", pa.int64())]), metadata={"packed": "true"})
+_NESTED: Final = pa.schema(
+    [("a", pa.int64()), ("st", pa.struct([("x", pa.int32()), ("in", _INNER)])), ("l", pa.list_(_INNER)), _PACKED]
+)
+_MEMBER: Final = pa.struct([("m", pa.int64())])
+
+
+def _add_to_items(table: Any) -> None:
+    lengths = [len(items) for items in table.to_table(columns=["l"])["l"].to_pylist()]
+    table.add_columns(pa.table({"l": pa.array([[{"m": 1}] * length for length in lengths], pa.list_(_MEMBER))}))
+
+
+MEMBERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "a new member of a struct, with values": lambda table: table.add_columns({"st": "named_struct('m', a)"}),
+    "of a struct in a struct": lambda table: table.add_columns({"st": "named_struct('in', named_struct('m', a))"}),
+    "of the structs in a list": _add_to_items,
+    "without values": lambda table: table.add_columns(pa.field("st", _MEMBER)),
+    "a cast of a member": lambda table: table.alter_columns({"path": "st.x", "data_type": pa.int64()}),
+    "of a member of items": lambda table: table.alter_columns({"path": "l.item.p", "data_type": pa.int64()}),
+    "of a member of a packed struct": lambda table: table.alter_columns({"path": "k.x", "data_type": pa.int64()}),
+    "a member dropped": lambda table: table.drop_columns(["st.x"]),
+    "of items": lambda table: table.drop_columns(["l.item.p"]),
+    "of a packed struct": lambda table: table.drop_columns(["k.x"]),
+    "some members merged": lambda table: (
+        table.merge_insert("a")
+        .when_matched_update_all()
+        .execute(pa.table({"a": [2], "st": pa.array([{"x": 20}], pa.struct([("x", pa.int32())]))}))
+    ),
+}
+
+
+def member_rows(scratch: Path) -> Iterable[Sequence[str]]:
+    """Every change of members in a table of every version, by us and by pylance."""
+    for number, (name, change) in enumerate(MEMBERS.items()):
+        cells = []
+        for version in VERSIONS:
+            ours, theirs = (
+                changed_members(library, change, scratch / f"{number} {version} {library.__name__}", version)
+                for library in (lance_io, lance)
+            )
+            cells.append(ours if ours == theirs else f"{ours} ({theirs})")
+        yield name, *cells
+
+
+def changed_members(library: Any, change: Callable[[Any], Any], uri: Path, version: str) -> str:
+    """What becomes of a table of two files, each with a deleted row, also after a commit of pylance's."""
+    inner = [{"p": i, "q": "q"} for i in range(8)]
+    rows = [
+        {"a": i, "st": {"x": i, "in": inner[i]}, "l": inner[: i % 3], "k": {"x": i, "y": -i}} for i in range(len(inner))
+    ]
+    table = lance.write_dataset(
+        pa.Table.from_pylist(rows, _NESTED), uri, max_rows_per_file=4, data_storage_version=version
+    )
+    table.delete("a in (0, 5)")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            change(library.dataset(str(uri)))
+        except (*REFUSED, OSError, ValueError):
+            return "refused"
+    here = members_read(lance_io, uri)
+    there = members_read(lance, uri)
+    lance.dataset(uri).delete("a = 7")
+    lasts = here == there and members_read(lance_io, uri) == members_read(lance, uri)
+    if here is None:
+        return "unreadable"
+    return "both" if lasts else f"here{', warned' if caught else ''}"
+
+
+def members_read(library: Any, uri: Path) -> list[Any] | None:
+    """The rows in order; None where they cannot be read."""
+    try:
+        found: list[Any] = library.dataset(str(uri)).to_table().sort_by("a").to_pylist()
+    except (*REFUSED, OSError, ValueError):
+        return None
+    return found
+
+
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 INTRODUCTION: Final = """# Compatibility
@@ -411,6 +492,14 @@ R: what pylance writes is read as pylance reads it. P: a row is read without the
 bytes of its file. W: what we write is read by pylance as what it writes itself. S: filters skip batches by the
 statistics in the file, which only files of 0.1 have. "-": pylance 14 does not write this type in files of this version,
 or does not read it back; "no": it does, and we do neither.
+"""
+
+MEMBERS_TEXT: Final = """## Members of structs by file version
+
+What changes of members make of a table with deleted rows. both: both libraries read the same rows, also after a commit
+of pylance's; here: lance_io does, and pylance fails or reads other values; refused: nothing changes. In brackets what
+the same call of pylance leads to, where that is something else. In files of 2.0, below lists and beside packed structs
+the whole column is written again, see [Writing](writing.md).
 """
 
 RELEASES_TEXT: Final = """## Tables of other releases
@@ -474,6 +563,7 @@ def sections(scratch: Path, datasets: Path) -> Iterable[str]:
     """All of the page, part by part."""
     yield INTRODUCTION
     yield types_section(scratch / "types")
+    yield MEMBERS_TEXT + "\n" + grid(("change", *VERSIONS), member_rows(scratch / "members"))
     yield releases_section(scratch / "releases")
     if (datasets / "historical").is_dir():
         yield historical_section(scratch / "historical", datasets)

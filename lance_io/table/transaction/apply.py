@@ -12,11 +12,12 @@ from lance_io.format.schema import LINEAGE_NAMES
 from lance_io.format.schema_messages import decode_schema
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
-from lance_io.table.manifest.fragment import FRAGMENT_ID_MAX
+from lance_io.table.manifest.fragment import FRAGMENT_ID_MAX, decode_fragment
 from lance_io.table.manifest.roaring import decode_roaring
 from lance_io.table.transaction import index_coverage as coverage
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.base_ids import refer_to_base, refer_to_own
+from lance_io.table.transaction.column_records import check_record
 from lance_io.table.transaction.draft import TOMBSTONE, Creation, Draft, NextVersion
 from lance_io.table.transaction.field_ids import above_mark, check_columns, check_merge, check_project, settle_keys
 from lance_io.table.transaction.lineage import stamp_all, stamp_moved, stamp_updated
@@ -99,11 +100,13 @@ def _set_mark(draft: Draft, mark: ConfigMark) -> None:
 # -- operations ------------------------------------------------------------------------------------------------------
 
 
-def _append(draft: Draft, _: ops.Append) -> None:
+def _append(draft: Draft, operation: ops.Append) -> None:
+    draft.touch(operation.fragments)
     draft.add_rows(draft.operation.fragments)
 
 
 def _delete(draft: Draft, operation: ops.Delete) -> None:
+    draft.touch((), operation.updated_fragments)
     draft.update(draft.operation.updated_fragments)
     draft.remove(operation.deleted_fragment_ids)
 
@@ -126,6 +129,7 @@ def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
     for fragment in fragments:
         fragment.id = 0  # numbered anew, whatever the writer thought
     check_columns(fragments, operation.new_schema)
+    draft.touch(operation.fragments)
     schema = draft.operation.schema
     draft.set_schema(schema if draft.mark is None else above_mark(draft.mark, schema, fragments))
     draft.add_rows(fragments)
@@ -148,6 +152,7 @@ def _rewrite(draft: Draft, operation: ops.Rewrite) -> None:
     groups = [(group.old_fragments, group.new_fragments) for group in message.groups]
     if message.old_fragments or message.new_fragments:
         groups.append((message.old_fragments, message.new_fragments))
+    draft.touch(fragment for group in operation.groups for fragment in group.new_fragments)
     draft.remove(fragment.id for old, _ in groups for fragment in old)
     new_ids = [frozenset(fragment.id for fragment in draft.add(new)) for _, new in groups]
     before = draft.version - 1
@@ -167,7 +172,7 @@ def _merge(draft: Draft, operation: ops.Merge) -> None:
     files = {fragment.id: _paths(fragment) for fragment in message.fragments}
     message.ClearField("fragments")
     message.fragments.extend(draft.operation.fragments)
-    draft.touched += [(changed, files.get(changed.id, ())) for changed in draft.operation.fragments]
+    draft.touched += [(changed, files.get(changed.id, ())) for changed in operation.fragments]
     if draft.stable:
         for changed in message.fragments:
             if _paths(changed) != files.get(changed.id):  # every row got values
@@ -204,6 +209,7 @@ def _update(draft: Draft, operation: ops.Update) -> None:
     touched = {fragment.id for fragment in operation.updated_fragments}.union(operation.removed_fragment_ids)
     sources = [fragment for fragment in draft.message.fragments if fragment.id in touched]
     sources = list(table_pb2.Manifest(fragments=sources).fragments)  # as they are before the update
+    draft.touch(operation.new_fragments, operation.updated_fragments)
     draft.update(draft.operation.updated_fragments)
     draft.remove(operation.removed_fragment_ids)
     moved = []
@@ -261,13 +267,15 @@ def _apply_map(updates: ops.UpdateMap | None, values: Any, encode: Callable[[str
 def _replace_data(draft: Draft, operation: ops.DataReplacement) -> None:
     draft.extends = False
     fragments = {fragment.id: fragment for fragment in draft.message.fragments}
+    for one in operation.replacements:
+        check_record(one.new_file)
     for replacement in draft.operation.replacements:
         fragment = fragments.get(replacement.fragment_id)
         if fragment is None:
             raise OperationError(f"there is no fragment {replacement.fragment_id} whose data could be replaced")
         before = _paths(fragment)
         _replace_file(fragment, replacement.new_file)
-        draft.touched.append((fragment, before))
+        draft.touched.append((decode_fragment(fragment), before))
         if draft.stable:
             stamp_all(fragment, draft.version)
     for one in operation.replacements:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from lance_io.format.schema import Field
     from lance_io.proto import table_pb2
-    from lance_io.table.manifest.fragment import DataFile
+    from lance_io.table.manifest.fragment import DataFile, Fragment
 
-Touched: TypeAlias = "tuple[table_pb2.DataFragment, Collection[str]]"
+Touched: TypeAlias = "tuple[Fragment, Collection[str]]"
 """A fragment that a transaction adds or changes, and the paths of the files that it had before."""
 
 
@@ -34,44 +34,36 @@ def check_records(touched: Iterable[Touched], message: table_pb2.Manifest, name:
     seen = set[object]()
     fields: dict[int, Field] = {}
     for fragment, before in touched:
-        files = fragment.files[:]
-        layout = tuple([_layout(file) for file in files])
+        layout = tuple([(file.version, file.fields, file.column_indices) for file in fragment.files])
         if layout not in seen:
             seen.add(layout)
-            _check_files(f"{name}: fragment {fragment.id}", files)
-        for file, of_file in zip(files, layout, strict=True):
-            alone = parents.intersection(of_file[2])
-            if not alone or file.path in before or of_file in seen:
+            _check_files(f"{name}: fragment {fragment.id}", fragment.files)
+        if not parents:
+            continue
+        for file, of_file in zip(fragment.files, layout, strict=True):
+            if of_file in seen or file.path in before:
                 continue
             seen.add(of_file)
+            alone = parents.intersection(file.fields)
             fields = fields or {one.id: one for one in decode_schema(message.fields, {}).walk()}
             _check_parents(fragment, file, [fields[one] for one in alone], fields, name)
 
 
-def _layout(file: table_pb2.DataFile) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
-    columns = tuple(file.column_indices[:])
-    return file.file_major_version, file.file_minor_version, tuple(file.fields[:]), columns
-
-
 def check_record(file: DataFile) -> None:
     """Raise `OperationError` for a file of whose columns the record says what cannot be."""
-    _check_files("the record", [encode_file(file)])
+    _check_files("the record", [file])
 
 
-def _check_files(what: str, files: Sequence[table_pb2.DataFile]) -> None:
+def _check_files(what: str, files: Sequence[DataFile]) -> None:
     try:
-        check_disjoint([decode_file(file) for file in files])
+        check_disjoint([decode_file(encode_file(file)) for file in files])
     except FormatError as error:
         paths = ", ".join(file.path for file in files)
         raise OperationError(f"{what} of {paths} could not be read: {error.message}") from error
 
 
 def _check_parents(
-    fragment: table_pb2.DataFragment,
-    file: table_pb2.DataFile,
-    parents: Iterable[Field],
-    fields: Collection[int],
-    name: str,
+    fragment: Fragment, file: DataFile, parents: Iterable[Field], fields: Collection[int], name: str
 ) -> None:
     here = {one for one in file.fields if one >= 0}
     if not here <= set(fields):  # of members that were dropped meanwhile

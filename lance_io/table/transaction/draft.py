@@ -28,6 +28,7 @@ from lance_io.table.transaction.lineage import RowIdCounter, is_spilled, stamp_n
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.manifest import Manifest
     from lance_io.table.transaction.column_records import Touched
     from lance_io.table.transaction.transaction import Transaction
@@ -148,7 +149,6 @@ class Draft:
                 self._next_fragment_id += 1
             added.append(new)
         self._new += added
-        self.touched += [(fragment, ()) for fragment in added]
         return added
 
     def add_rows(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
@@ -159,6 +159,13 @@ class Draft:
             if self.stable:
                 self.row_ids.assign(fragment)
                 stamp_new(fragment, self.version)
+
+    def touch(self, new: Iterable[Fragment], changed: Sequence[Fragment] = ()) -> None:
+        """Note which fragments are added and which will be changed, before they are."""
+        self.touched += [(fragment, ()) for fragment in new]
+        ids = {fragment.id for fragment in changed}
+        before = {one.id: [file.path for file in one.files] for one in self.message.fragments if one.id in ids}
+        self.touched += [(fragment, before.get(fragment.id, ())) for fragment in changed]
 
     def remove(self, fragment_ids: Iterable[int]) -> None:
         """Remove fragments. Raises `OperationError` for one that is not there."""
@@ -179,7 +186,6 @@ class Draft:
         self.extends = self.extends and not new
         for fragment in self.message.fragments:
             if fragment.id in new:
-                self.touched.append((new[fragment.id], {file.path for file in fragment.files}))
                 fragment.CopyFrom(new.pop(fragment.id))
         if new:
             raise OperationError(f"{self.transaction.name} changes fragment {min(new)}, which the table does not have")

@@ -5,6 +5,7 @@ pylance commits these, and then the table cannot be read, or reads other values.
 
 from __future__ import annotations
 
+import importlib
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -155,7 +156,8 @@ def test_a_wrong_record_of_our_own_is_not_committed(tmp_path: Path, monkeypatch:
     place = str(tmp_path / "t")
     lance.write_dataset(rows(0, 8), place, max_rows_per_file=4, data_storage_version="2.0")
     files = sorted((tmp_path / "t" / "data").iterdir())
-    monkeypatch.setattr("lance_io.dataset.columns.rewrite_columns.with_dead_columns", lambda fragment: fragment)
+    module = importlib.import_module("lance_io.dataset.columns.rewrite_columns")
+    monkeypatch.setattr(module, "with_dead_columns", lambda fragment: fragment)
     table = lance_io.dataset(place)
     with pytest.raises(OperationError, match=r"Merge: fragment 0 of .* field 1 is stored in more than one column"):
         if call == "add":
