@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 READ_VERSION = 3
+APPEND_AGAIN = "append again"  # of another data file
 KINDS = (
     "append",
     "delete",
@@ -68,7 +69,7 @@ class World:
         assert self.dataset.version == READ_VERSION
         self._copies = 0
         self.operations = self._operations()
-        self.transactions = {kind: self._transaction(kind) for kind in KINDS}
+        self.transactions = {kind: self._transaction(kind) for kind in (*KINDS, APPEND_AGAIN)}
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -100,7 +101,7 @@ class World:
     def _operations(self) -> dict[str, Callable[[], Any]]:
         dataset = self.dataset
         fragments = [each.metadata for each in dataset.get_fragments()]
-        new = write_fragments(rows(1000, 1010), self.base, schema=dataset.schema)
+        new, newer = (write_fragments(rows(1000, 1010), self.base, schema=dataset.schema) for _ in range(2))
         other_file = write_fragments(rows(0, 100), self.base, schema=dataset.schema)[0].files[0]
         compacted = replace(fragments[0], id=10, files=[other_file])
         merged, merged_schema = self._changed("merged", lambda one: one.add_columns({"y": "x * 2"}))
@@ -112,6 +113,7 @@ class World:
         index["index_details"] = ("/lance.table.BitmapIndexDetails", b"")
         return {
             "append": lambda: Op.Append(new),
+            APPEND_AGAIN: lambda: Op.Append(newer),
             "delete": lambda: Op.Delete(fewer[:1], [], "id = 5"),
             "update": lambda: Op.Update(
                 removed_fragment_ids=[],

@@ -20,6 +20,7 @@ import json
 import os
 import re
 import shutil
+import uuid
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -136,10 +137,23 @@ def _operation(dataset: Any, name: str) -> Any:
     library, root = _library(dataset), Path(dataset.uri).parent
     if name != "replace":
         made = library.dataset(str(root / f"made-{name}"))
-        return made.read_transaction(made.version).operation
+        operation = made.read_transaction(made.version).operation
+        if name == "append":
+            operation.fragments = [_with_own_file(dataset, one) for one in operation.fragments]
+        return operation
     fragment = library.FragmentMetadata.from_json(json.dumps(json.loads((root / "replacing.json").read_text())))
     kinds = library.LanceOperation
     return kinds.DataReplacement([kinds.DataReplacementGroup(0, fragment.files[0])])
+
+
+def _with_own_file(dataset: Any, fragment: Any) -> Any:
+    """A fragment whose file has a name of its own: a file is added to a table once."""
+    values, data = fragment.to_json(), Path(dataset.uri) / "data"
+    for file in values["files"]:
+        name = f"{uuid.uuid4()}.lance"
+        os.link(data / file["path"], data / name)
+        file["path"] = name
+    return type(fragment).from_json(json.dumps(values))
 
 
 def _commit(name: str) -> Call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import lance
 import pyarrow as pa
@@ -15,6 +16,7 @@ from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from lance_io.commit.target import CommitTarget, CommittedVersion
@@ -28,7 +30,7 @@ ROWS = 4
 class Sample:
     """A data file of four rows that pylance wrote, as fragment and as bytes.
 
-    fragment  of id 0, to be added any number of times
+    fragment  of id 0, to be added once; `another` has a file of another name
     """
 
     def __init__(self, folder: Path, *, stable: bool = False) -> None:
@@ -42,17 +44,34 @@ class Sample:
         self.file_name = self.fragment.files[0].path
         self.data = (folder / "data" / self.file_name).read_bytes()
 
+    def another(self) -> Fragment:
+        """A fragment of id 0 whose file nobody has yet."""
+        [file] = self.fragment.files
+        return replace(self.fragment, files=(replace(file, path=f"{uuid4()}.lance"),))
+
     def append(self, read_version: int) -> Transaction:
         """Four rows more."""
-        return Transaction(read_version, ops.Append((self.fragment,)))
+        return Transaction(read_version, ops.Append((self.another(),)))
 
     def overwrite(self, read_version: int) -> Transaction:
         """Four rows instead of all others; also makes a table."""
         return Transaction(read_version, ops.Overwrite((self.fragment,), self.schema))
 
-    def place_data(self, place: Location) -> None:
-        """Put the data file where the table expects it (stores that answer at once)."""
-        place.store.put_sync(place.key("data", self.file_name), self.data)  # type: ignore[attr-defined]
+    def place_data(self, place: Location, *appends: Transaction) -> None:
+        """Put the data file, and those of appends, where the table expects them (stores that answer at once)."""
+        for key in self._keys(place, appends):
+            place.store.put_sync(key, self.data)  # type: ignore[attr-defined]
+
+    async def place_files(self, place: Location, *appends: Transaction) -> None:
+        """The same in any store."""
+        for key in self._keys(place, appends):
+            await place.store.put(key, self.data)
+
+    def _keys(self, place: Location, appends: Iterable[Transaction]) -> list[str]:
+        fragments = [
+            one for each in appends if isinstance(each.operation, ops.Append) for one in each.operation.fragments
+        ]
+        return [place.key("data", name) for name in (self.file_name, *(one.files[0].path for one in fragments))]
 
     def create_sync(self, target: CommitTarget) -> CommittedVersion:
         """Make a table of four rows."""
@@ -61,7 +80,7 @@ class Sample:
 
     async def create(self, target: CommitTarget) -> CommittedVersion:
         """The same in any store."""
-        await target.place.store.put(target.place.key("data", self.file_name), self.data)
+        await self.place_files(target.place)
         return await drive_async(create_table(target, CommitRequest(self.overwrite(0))))
 
 

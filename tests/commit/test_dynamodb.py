@@ -89,7 +89,9 @@ async def test_commits_in_turns_with_pylance(
 ) -> None:
     first = await sample.create(target)
     await asyncio.to_thread(lambda: lance.dataset(uri, storage_options=options).delete("a = 1"))
-    third = await commit_async(target, sample.append(1), base=first.manifest)
+    appended = sample.append(1)
+    await sample.place_files(target.place, appended)
+    third = await commit_async(target, appended, base=first.manifest)
     table = await asyncio.to_thread(lambda: lance.dataset(uri, storage_options=options).to_table())
     assert (third.manifest.version, table.num_rows) == (3, 2 * ROWS - 1)
     row = await drive_async(rows_of(target).get(target.place.path, 3))

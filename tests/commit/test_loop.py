@@ -75,12 +75,13 @@ def keys(target: CommitTarget, folder: str) -> list[str]:
 def test_pylance_reads_what_was_committed_and_commits_on_top(tmp_path: Path, stable: bool) -> None:
     sample = Sample(tmp_path / "sample", stable=stable)
     target = CommitTarget(open_store(str(tmp_path / "t")))
-    sample.place_data(target.place)
+    appended = sample.append(1)
+    sample.place_data(target.place, appended)
     from lance_io.table.transaction.apply import Creation
 
     first = drive_sync(create_table(target, CommitRequest(sample.overwrite(0), creation=Creation(None, stable))))
     lance.dataset(tmp_path / "t").delete("a = 1")
-    third = commit_sync(target, sample.append(1), base=first.manifest)
+    third = commit_sync(target, appended, base=first.manifest)
     dataset = lance.dataset(tmp_path / "t")
     assert (dataset.version, third.manifest.version, third.attempts) == (3, 3, 1)
     assert dataset.to_table()["a"].to_pylist() == [0, 2, 3, 0, 1, 2, 3]

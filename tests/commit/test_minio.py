@@ -44,7 +44,9 @@ async def test_writers_of_both_kinds_lose_nothing(
         dataset = lance.dataset(s3_uri, storage_options=s3.options())
         return lance.write_dataset(dataset.to_table(limit=ROWS), dataset, mode="append", storage_options=s3.options())
 
-    ours = [commit_async(target, sample.append(1)) for _ in range(5)]
+    appends = [sample.append(1) for _ in range(5)]
+    await sample.place_files(target.place, *appends)
+    ours = [commit_async(target, each) for each in appends]
     done = await asyncio.gather(*ours, *(asyncio.to_thread(pylance) for _ in range(2)))
     assert len(done) == 7
     newest = await drive_async(target.handler.find_latest(target.place))

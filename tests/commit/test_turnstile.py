@@ -153,7 +153,7 @@ def test_of_several_who_delete_one_fragment_one_wins(sample: Sample, data: st.Da
     async def writer(number: int) -> Any:
         store = turnstile.store(place.store, f"w{number}")
         target = replace(base, place=replace(place, store=store), turns=turns[number])
-        operation = ops.Delete((), (0,), "all") if number else ops.Append((sample.fragment,))
+        operation = ops.Delete((), (0,), "all") if number else ops.Append((sample.another(),))
         return await commit_async(target, Transaction(1, operation))
 
     done = asyncio.run(turnstile.run([writer(number) for number in range(WRITERS)]))

@@ -26,7 +26,7 @@ from lance_io.dataset.distributed import (
     table_version,
     write_files,
 )
-from lance_io.errors import BindError, CommitConflictError, NotFound, SchemaError
+from lance_io.errors import BindError, CommitConflictError, NotFound, OperationError, SchemaError
 from lance_io.io.stats import io_stats
 
 if TYPE_CHECKING:
@@ -211,6 +211,21 @@ def test_an_abort_removes_what_was_not_committed(path: str) -> None:
     commit_write(here(path), job, messages)
     assert "was committed as version 1" in abort_write(here(path), job, messages)
     assert files(path) == 1
+
+
+@pytest.mark.parametrize("creates", [False, True])
+def test_what_a_task_has_written_counts_once(path: str, creates: bool) -> None:
+    """A message that arrives twice is refused before any version is made, also that of columns that are to be added."""
+    if not creates:
+        lance.write_dataset(pa.table({"id": pa.array([1], pa.int64())}), path)
+    job = WriteJob.plan(here(path), lambda _: SCHEMA, SCHEMA.names)
+    once = written(path, job, 0, 1000)
+    with pytest.raises(OperationError, match=r"adds the data file .* twice"):
+        commit_write(here(path), job, [once, once], merge_schema=True)
+    assert (Path(path) / "_versions").exists() != creates
+    assert creates or lance.dataset(path).version == 1
+    assert commit_write(here(path), job, [once], merge_schema=True) == (1 if creates else 3)
+    assert lance.dataset(path).count_rows() == 1000 + (not creates)
 
 
 def test_marks_are_set_in_the_version_that_holds_the_rows(path: str) -> None:

@@ -46,7 +46,7 @@ class Between:
         deletion = DeletionFile("arrow", 3, 7, 1, None)
         change: Any = {
             "nothing": ops.ReserveFragments(1),
-            "append": ops.Append((self.sample.fragment,)),
+            "append": ops.Append((self.sample.another(),)),
             "delete in 0": ops.Delete((replace(fragments[0], deletion_file=deletion),), (), ""),
             "delete 0": ops.Delete((), (0,), ""),
             "delete all": ops.Delete((), (0, 1, 2), ""),

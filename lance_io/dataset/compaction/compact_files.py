@@ -35,6 +35,7 @@ from lance_io.format.version import V0_1
 from lance_io.io import trace_events
 from lance_io.plans.plan import RollBackOnError
 from lance_io.table.manifest.fragment_reuse import addresses_of, encode_addresses, find_reuse, map_coverage
+from lance_io.table.transaction.named_twice import added_files
 from lance_io.table.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
 from lance_io.table.transaction.transaction import Transaction
 
@@ -203,7 +204,9 @@ def commit_compaction(
     """Put the new fragments of some tasks in the place of the old ones; nothing without results.
 
     given  keywords of the compaction
-    Rows keep their order among the tasks, whatever that of the results. Raises as `commit` does.
+    Rows keep their order among the tasks, whatever that of the results. Raises as `commit` does, and `OperationError`
+    for two results of one task, before anything is committed: which of them to take is the caller's to say. The files
+    of the other stay for a cleanup.
     """
     options = compaction_options(given, state.manifest.config, state.manifest.data_version)
     return (yield from _commit(state, results, CommitFiles(), (), defers=options.defer_index_remap))
@@ -225,6 +228,7 @@ def _commit(
     read_version = min(result.read_version for result in results)
     num_new = sum(len(result.new_fragments) for result in results)
     next_id = 0
+    added_files(None, Rewrite(_groups(ordered, next_id)))  # refused before ids are reserved for what cannot be
     if num_new:
         moved = yield from _recorded_moves(state, ordered, defers=defers)
         rewrite = Transaction(read_version, Rewrite(_groups(ordered, next_id), moved_rows=moved))

@@ -26,6 +26,7 @@ from lance_io.errors import AlreadyExists, CommitConflictError, NotFound, Schema
 from lance_io.file.write.writers import version_for_tables
 from lance_io.table.transaction.apply import ConfigMark, Creation
 from lance_io.table.transaction.conflicts import check_conflict
+from lance_io.table.transaction.named_twice import added_files
 from lance_io.table.transaction.operations import Append, Merge, Overwrite
 from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY, Transaction
 
@@ -81,7 +82,8 @@ def commit_write(
                   it since it was read; None before stands for no entry
 
     Raises `CommitConflictError` when somebody else's change does not go together with this one, `CommitUnknownError`
-    when there is no telling whether the version is there, `SchemaError` when the table's schema has changed meanwhile.
+    when there is no telling whether the version is there, `SchemaError` when the table's schema has changed meanwhile,
+    `OperationError` for files of one task that are in `written` twice.
     """
     target = write_target(place)
     options = CommitOptions(
@@ -106,6 +108,7 @@ def commit_steps(
             yield from abort_steps(target, job, written)
             return None
     fragments = tuple(stored_fragment(FragmentMetadata.from_json(text)) for one in written for text in one.fragments)
+    added_files(None, Append(fragments))  # what a task has written is told once; checked before columns are added
     return (yield from _Change(target, options, job, fragments).commit())
 
 

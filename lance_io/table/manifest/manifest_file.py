@@ -17,6 +17,7 @@ from lance_io.format.v0_1.dictionaries import lay_out_values
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 from lance_io.table.manifest.manifest import Manifest, from_message
+from lance_io.table.transaction.named_twice import check_in_once
 from lance_io.table.transaction.transaction import INLINE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ class ManifestFile:
 
 
 def encode_manifest_file(following: NextVersion) -> ManifestFile:
-    """The file of a version. Raises as `decode_manifest` does for a manifest that contradicts itself."""
+    """The file of a version.
+
+    Raises as `decode_manifest` does for a manifest that contradicts itself, and `OperationError` where a data file that
+    its transaction adds was there already.
+    """
     message, transaction = following.message, following.transaction.data
     fields = [each for each in message.fields[:] if each.dictionary.values]
     stored = table_pb2.Manifest(fields=fields)
@@ -60,6 +65,7 @@ def encode_manifest_file(following: NextVersion) -> ManifestFile:
         sections += [_LENGTH.pack(len(transaction)), transaction]
         position += _LENGTH.size + len(transaction)
     content = (_with_fields(message, stored.fields) if fields else message).SerializeToString(deterministic=True)
+    check_in_once(following.transaction.name, following.added, message, content)
     footer = _FOOTER.pack(position, _FOOTER_MAJOR, _FOOTER_MINOR, MAGIC)
     data = b"".join([*sections, _LENGTH.pack(len(content)), content, footer])
     manifest = from_message(message, position, following.index_section, following.extended)

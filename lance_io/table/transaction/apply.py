@@ -5,6 +5,7 @@ One function per operation, which edits a draft (`draft.py`). Nothing is read he
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import CommitConflictError, OperationError, UnsupportedError
@@ -21,6 +22,7 @@ from lance_io.table.transaction.column_records import check_record
 from lance_io.table.transaction.draft import TOMBSTONE, Creation, Draft, NextVersion
 from lance_io.table.transaction.field_ids import above_mark, check_columns, check_merge, check_project, settle_keys
 from lance_io.table.transaction.lineage import stamp_all, stamp_moved, stamp_updated
+from lance_io.table.transaction.named_twice import added_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -81,10 +83,11 @@ def build_manifest(
         if restored is None or restored.version != transaction.operation.version:
             raise OperationError(f"the manifest of version {transaction.operation.version} is needed to restore it")
         draft.replace_by(restored)
+    added = added_files(current, transaction.operation)
     apply(draft, transaction.operation)
     for mark in marks:
         _set_mark(draft, mark)
-    return draft.finish(timestamp_ns)
+    return replace(draft.finish(timestamp_ns), added=added)
 
 
 def _set_mark(draft: Draft, mark: ConfigMark) -> None:

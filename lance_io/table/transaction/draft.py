@@ -10,6 +10,7 @@ brings, hence what other writers put there and we do not know survives.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import OperationError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.manifest import Manifest
     from lance_io.table.transaction.column_records import Touched
+    from lance_io.table.transaction.named_twice import FileName
     from lance_io.table.transaction.transaction import Transaction
 
 WRITER: Final = (LIBRARY, "0.1.0")  # library and version, which must be three numbers
@@ -57,12 +59,14 @@ class NextVersion:
     index_section  content of the index section, None without indices
     transaction    the transaction that made it
     extended       the version that it is built on, if schema and fragments of that are the beginning of its own
+    added          the data files that the transaction adds, each of which may be in it once
     """
 
     message: table_pb2.Manifest
     index_section: bytes | None
     transaction: Transaction
     extended: Manifest | None = None
+    added: frozenset[FileName] = frozenset()
 
 
 def carried_section(manifest: Manifest) -> bytes | None:
@@ -275,7 +279,7 @@ class Draft:
             self.extends = False
             self.message.fragments.sort(key=lambda fragment: fragment.id)
         if len(set(ids)) < len(ids):
-            twice = next(one for place, one in enumerate(ids) if one in ids[:place])
+            twice = next(one for one, count in Counter(ids).items() if count > 1)
             raise OperationError(
                 f"Invalid user input: The commit would produce two fragments with id {twice}. Fragment ids must be "
                 f"unique, in what {self.transaction.name} leaves, too"

@@ -11,7 +11,7 @@ import pytest
 from lance.optimize import Compaction as PeerCompaction
 
 import lance_io
-from lance_io.errors import CommitConflictError
+from lance_io.errors import CommitConflictError, OperationError
 from lance_io.optimize import AsyncCompaction, Compaction
 
 if TYPE_CHECKING:
@@ -180,6 +180,35 @@ def test_steps_in_any_order(tmp_path: Path) -> None:
     with pytest.raises(CommitConflictError):
         Compaction.commit(ds, results[1:2])
     assert Compaction.commit(ds, []).fragments_added == 0
+
+
+@pytest.mark.parametrize("is_written_again", [False, True])
+async def test_a_task_that_was_repeated_counts_once(tmp_path: Path, is_written_again: bool) -> None:
+    """Two results of one task are refused before ids are reserved; then one is taken, and the files of the other stay.
+
+    pylance refuses them, too, behind a version that has reserved the ids.
+    """
+    path, peer = tmp_path / "t.lance", tmp_path / "peer.lance"
+    write_table(path, [10] * 4)
+    shutil.copytree(path, peer)
+    ds, options = lance_io.dataset(str(path)), {"target_rows_per_fragment": 20}
+    plan = Compaction.plan(ds, options)
+    results = [task.execute(ds) for task in plan.tasks]
+    doubled = [*results, plan.tasks[0].execute(ds) if is_written_again else results[0]]
+    num_files = len([*(path / "data").iterdir()])
+    with pytest.raises(OperationError, match="attempts to replace fragment id=0 more than once"):
+        Compaction.commit(ds, doubled)
+    async with lance_io.AsyncDataset.open(str(path)) as other:
+        with pytest.raises(OperationError, match="attempts to replace fragment id=0 more than once"):
+            await AsyncCompaction.commit(other, doubled)
+    assert lance.dataset(str(path)).version == plan.read_version and len([*(path / "data").iterdir()]) == num_files
+    assert Compaction.commit(ds, doubled[1:]).fragments_added == 2
+    assert sorted(read_by(lance, path)["a"].to_pylist()) == [*range(40)]
+    theirs = lance.dataset(str(peer))
+    tasks = PeerCompaction.plan(theirs, options).tasks
+    with pytest.raises(OSError, match="attempts to replace fragment id=0 more than once"):
+        PeerCompaction.commit(theirs, [task.execute(theirs) for task in (*tasks, tasks[0])])
+    assert lance.dataset(str(peer)).version == plan.read_version + 1
 
 
 def test_tasks_of_either_library(tmp_path: Path) -> None:
