@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lance_io.errors import OperationError
 from lance_io.proto import table_pb2
-from lance_io.table.manifest.fragment_reuse import find_reuse, record_moves
+from lance_io.table.manifest.fragment_reuse import find_reuse, map_coverage, record_moves
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -35,9 +35,39 @@ def _knows_fields(index: IndexMetadata, field_ids: Collection[int]) -> bool:
 
 
 def with_created(indices: Iterable[IndexMetadata], operation: CreateIndex) -> list[IndexMetadata]:
-    """The entries after an index was built: removed ones are gone, new ones come last."""
+    """The entries after an index was built: removed ones are gone, new ones come last.
+
+    Raises `OperationError` for a segment that is there already, or that covers what another segment of its name does.
+    """
     removed = {index.uuid for index in operation.removed_indices}
-    return [*(index for index in indices if index.uuid not in removed), *operation.new_indices]
+    kept = [index for index in indices if index.uuid not in removed]
+    _check_segments(kept, operation.new_indices)
+    return [*kept, *operation.new_indices]
+
+
+def _check_segments(kept: Sequence[IndexMetadata], new: Sequence[IndexMetadata]) -> None:
+    """Segments of one index answer for different fragments (section 9); pylance's process ends on others.
+
+    What segments that were there share is not looked at: who left it can still be told to drop them. What is kept as an
+    index but is none covers nothing, and nobody knows what a segment covers that does not say so.
+    """
+    uuids = {index.uuid for index in kept}
+    for index in new:
+        if index.uuid in uuids:
+            raise OperationError(f"index {index.name!r}: there is a segment {index.uuid} already")
+        uuids.add(index.uuid)
+    reuse = find_reuse((*kept, *new))
+    for name in sorted({index.name for index in new if not index.is_system}):
+        known = [index for index in (*kept, *new) if index.name == name and index.fragment_ids is not None]
+        covered = [map_coverage(index.fragment_ids or frozenset(), reuse) for index in known if len(known) > 1]
+        for second in range(len(covered)):
+            for first in range(second if known[second] in new else 0):
+                both = covered[first] & covered[second]
+                if both:
+                    raise OperationError(
+                        f"index {name!r}: its segments {known[first].uuid} and {known[second].uuid} both cover "
+                        f"fragment {min(both)}. Remove what it replaces in the same commit (removed_indices)"
+                    )
 
 
 def without_fragments(
