@@ -15,6 +15,7 @@ from lance_io.dataset.run_plan import AsyncFace, SyncFace
 from lance_io.dataset.scan import execute
 from lance_io.dataset.scan.scan_options import ScanOptions, limit_rows, scan_options
 from lance_io.dataset.scan.scan_plan import explain, plan_scan, scan_projection
+from lance_io.dataset.version.state import FragmentPlace
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.io.stats import io_stats
 from lance_io.plans.plan import drive_in_thread
@@ -41,14 +42,19 @@ else:
 COLUMNS_ON_LOOP_MAX: Final = 64  # some 20 microseconds each, the first time
 
 
-def fragment_ids(fragments: Iterable[Any]) -> tuple[int, ...]:
-    """Ids of fragments given as `LanceFragment`s or `AsyncFragment`s; `TypeError` for anything else."""
-    ids = []
+def fragment_names(fragments: Iterable[Any]) -> tuple[int | FragmentPlace, ...]:
+    """What `ScanOptions` call fragments: their ids, or their places in a version whose ids do not tell them apart.
+
+    fragments  `LanceFragment`s or `AsyncFragment`s; `TypeError` for anything else
+    """
+    names: list[int | FragmentPlace] = []
     for fragment in fragments:
         if not isinstance(fragment, FragmentProperties):
             raise TypeError(f"fragments must be an iterable of LanceFragment. Got {type(fragment)} instead.")
-        ids.append(fragment.fragment_id)
-    return tuple(ids)
+        state = fragment._state
+        is_told_apart = not state.shared_ids
+        names.append(fragment.fragment_id if is_told_apart else FragmentPlace(state.manifest.version, fragment._place))
+    return tuple(names)
 
 
 def row_window(start: int, end: int) -> tuple[int, int]:
@@ -74,7 +80,7 @@ def make_options(
     defaults  `default_scan_options` for what is left open; None for scans that these are not for
     """
     if others.get("fragments") is not None:
-        others["fragments"] = fragment_ids(others["fragments"])
+        others["fragments"] = fragment_names(others["fragments"])
     return scan_options(columns=columns, filter=filter, limit=limit, offset=offset, **others).with_defaults(defaults)
 
 
@@ -335,7 +341,7 @@ class ScannerBuilder(ScannerBuilderNotOffered):
 
     def with_fragments(self, fragments: Iterable[Any] | None) -> Self:
         """Scan only these fragments, in this order."""
-        return self._set("fragments", None if fragments is None else fragment_ids(fragments))
+        return self._set("fragments", None if fragments is None else fragment_names(fragments))
 
     def with_row_id(self, with_row_id: bool = True) -> Self:
         """Append `_rowid`."""

@@ -300,20 +300,6 @@ def test_rows_of_a_fragment_that_does_not_say_them_are_those_of_its_file(tmp_pat
         lance_io.dataset(str(whole)).count_rows()
 
 
-def test_fragments_of_one_id_can_be_scanned_and_not_addressed(tmp_path: Path) -> None:
-    """Which of both fragments an address means nobody knows: rows of the wrong one came, or none."""
-    whole = tmp_path / "twice.lance"
-    lance.write_dataset(pa.table({"i": range(8)}), whole, max_rows_per_file=4)
-    change_manifest(whole, lambda m: setattr(m.fragments[1], "id", 0))
-    table = lance_io.dataset(str(whole))
-    assert table.to_table()["i"].to_pylist() == list(range(8))
-    assert table.take([1, 6])["i"].to_pylist() == [1, 6]
-    fragments = table.get_fragments()
-    for read in (lambda: table._take_rows([0]), lambda: table.get_fragment(0), lambda: fragments[1].to_table()):
-        with pytest.raises(FormatError, match="two fragments have one id"):
-            read()
-
-
 def change_manifest(whole: Path, change: Callable[[table_pb2.Manifest], object]) -> None:
     """Another manifest message in the newest version of a table."""
     path = min((whole / "_versions").glob("*.manifest"))

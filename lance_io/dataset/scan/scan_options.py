@@ -19,6 +19,8 @@ from lance_io.runtime import seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lance_io.dataset.version.state import FragmentPlace
+
 BlobHandling: TypeAlias = Literal["all_binary", "blobs_descriptions", "all_descriptions"]
 BLOB_HANDLINGS: Final = ("all_binary", "all_descriptions", "blobs_descriptions")
 BATCH_ROWS_MAX: Final = (1 << 32) - 1
@@ -91,7 +93,7 @@ class ScanOptions:
     batch_readahead: int | None = None
     fragment_readahead: int | None = None
     scan_in_order: bool | None = None
-    fragments: Sequence[int] | None = None
+    fragments: Sequence[int | FragmentPlace] | None = None
     with_row_id: bool | None = None
     with_row_address: bool | None = None
     io_buffer_size: int | None = None

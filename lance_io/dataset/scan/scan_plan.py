@@ -63,7 +63,7 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
     if options.filter is not None:
         yield Import(COMPILER)
     columns = plan_columns(state, options, projection or scan_projection(state, options))
-    places = state.all_places if options.fragments is None else state.places_by_id(options.fragments)
+    places = state.scanned_places(options.fragments)
     first, last = (0, None) if columns.predicate is not None else _row_window(options)
     spans, live = yield from _spans(state, places, first, last, keep_deleted=columns.keep_deleted)
     return (yield from plan_rows(state, (yield from pruned(state, columns, spans, options)), live))
@@ -163,7 +163,7 @@ def plan_count(state: DatasetState, options: ScanOptions) -> Plan[int | ScanPlan
         raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
     if options.filter is not None:
         return (yield from plan_scan(state, replace(options, columns=[], order_by=None, blob_handling=None)))
-    places = state.all_places if options.fragments is None else state.places_by_id(options.fragments)
+    places = state.scanned_places(options.fragments)
     if options.include_deleted_rows:
         return int(state.physical_rows[places].sum())
     counts = yield from load_live_counts(state, places)

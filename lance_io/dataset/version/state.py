@@ -7,10 +7,10 @@ demand (deletion vectors, row ids) lives in the session's search cache, not here
 from __future__ import annotations
 
 import operator
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from lance_io.file.open.file_source import ReadContext
 from lance_io.format.version import V0_1
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
-from lance_io.spans import distinct
 from lance_io.store.api import offers_sync_reads
 from lance_io.store.storage_options import options_of
 from lance_io.store.url import uri_of
@@ -58,6 +57,13 @@ class Prepared:
         self._entries[key] = value
         while len(self._entries) > PREPARED_MAX:
             self._entries.popitem(last=False)
+
+
+class FragmentPlace(NamedTuple):
+    """A fragment that its id does not tell from others: its place among the fragments of a version."""
+
+    version: int
+    place: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,25 +264,53 @@ class DatasetState:
 
     @cached_property
     def place_by_id(self) -> dict[int, int]:
-        """Places by fragment id."""
-        found = {fragment_id: place for place, fragment_id in enumerate(self.fragment_ids)}
-        self._check_distinct(len(found))
-        return found
+        """Places by fragment id. Raises `FormatError` where an id is of two fragments."""
+        if self.shared_ids:
+            raise self._shared_id_error(min(self.shared_ids))
+        return self._place_by_id
 
-    def _check_distinct(self, num_ids: int) -> None:
-        """A table in which fragments have one id can be scanned (old releases made some), but not addressed."""
-        if num_ids < len(self.fragment_ids):
-            raise FormatError(
-                "two fragments have one id, so that ids and row addresses do not tell them apart",
-                path=self.location.uri,
-            )
+    @cached_property
+    def _place_by_id(self) -> dict[int, int]:
+        return {fragment_id: place for place, fragment_id in enumerate(self.fragment_ids)}
+
+    @cached_property
+    def shared_ids(self) -> frozenset[int]:
+        """Ids that two fragments have, as in tables of old releases: their rows can be scanned, not addressed."""
+        if len(self._place_by_id) == len(self.fragment_ids):
+            return frozenset()
+        return frozenset(one for one, count in Counter(self.fragment_ids).items() if count > 1)
+
+    def _shared_id_error(self, fragment_id: int) -> FormatError:
+        return FormatError(
+            f"two fragments have one id, {fragment_id}, so that ids and row addresses do not tell them apart. Release "
+            "0.16 and earlier ones made such tables: rows can be scanned, and written anew by an overwrite; versions "
+            "before may be whole",
+            path=self.location.uri,
+        )
 
     def place_of(self, fragment_id: int) -> int | None:
-        """The place of a fragment, None where no fragment has this id. Raises `TypeError` for what is no integer."""
+        """The place of a fragment, None where no fragment has this id.
+
+        Raises `TypeError` for what is no integer, `FormatError` for an id of two fragments.
+        """
         number = operator.index(fragment_id)
         if number < 0:
             raise OverflowError("can't convert negative int to unsigned")
-        return self.place_by_id.get(number)
+        if number in self.shared_ids:
+            raise self._shared_id_error(number)
+        return self._place_by_id.get(number)
+
+    def scanned_places(self, fragments: Sequence[int | FragmentPlace] | None) -> Sequence[int]:
+        """Places of the fragments that a scan names, all of them for None. Raises as `places_by_id`."""
+        if fragments is None:
+            return self.all_places
+        ids = [one for one in fragments if not isinstance(one, FragmentPlace)]
+        if len(ids) == len(fragments):
+            return self.places_by_id(ids)
+        version = self.manifest.version
+        if ids or any(one.version != version for one in fragments if isinstance(one, FragmentPlace)):
+            raise UsageError(f"expected fragments of version {version} alone, whose ids do not tell them apart")
+        return [one.place for one in fragments if isinstance(one, FragmentPlace)]
 
     def places_by_id(self, fragment_ids: Sequence[int]) -> list[int]:
         """Places of fragments given by id, in that order. Raises `ValueError` for an id that is not there."""
@@ -289,12 +323,14 @@ class DatasetState:
     def _sorted_ids(self) -> tuple[IntArray, IntArray]:
         ids = np.array(self.fragment_ids, dtype=np.int64)
         order = np.argsort(ids, kind="stable")
-        self._check_distinct(len(distinct(ids)))
         return ids[order], order
 
     def places_of(self, fragment_ids: IntArray) -> IntArray:
-        """Places of fragments given by id, -1 where there is none."""
+        """Places of fragments given by id, -1 where there is none. Raises `FormatError` for an id of two fragments."""
         ids, order = self._sorted_ids
+        shared = self.shared_ids.intersection(fragment_ids.tolist()) if self.shared_ids else ()
+        if shared:
+            raise self._shared_id_error(min(shared))
         if not len(ids):
             return np.full(len(fragment_ids), -1, dtype=np.int64)
         at = np.minimum(np.searchsorted(ids, fragment_ids), len(ids) - 1)

@@ -182,6 +182,8 @@ class Draft:
             missing = gone - {fragment.id for fragment in self.message.fragments}
             name, first = self.transaction.name, min(missing)
             raise OperationError(f"{name} removes fragment {first}, which the table does not have")
+        if kept and len(kept) < len(self.message.fragments) - len(gone):
+            raise OperationError(f"{self.transaction.name} removes a fragment by an id that two fragments have")
         self._set_fragments(kept)
 
     def update(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
@@ -282,7 +284,8 @@ class Draft:
             twice = next(one for one, count in Counter(ids).items() if count > 1)
             raise OperationError(
                 f"Invalid user input: The commit would produce two fragments with id {twice}. Fragment ids must be "
-                f"unique, in what {self.transaction.name} leaves, too"
+                f"unique, in what {self.transaction.name} leaves, too. Tables of Lance 0.16 and earlier may have such "
+                "fragments: write their rows anew by an overwrite, or restore a version before"
             )
         highest = max([*ids, self._next_fragment_id - 1])
         if highest > FRAGMENT_ID_MAX:
