@@ -11,7 +11,7 @@ from lance_io.file.open.data_file import FileSchema
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.file.write.writers import WrittenFile
+    from lance_io.file.write.file_bytes import WrittenFile
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.levels.path import LeafPath

@@ -177,9 +177,7 @@ def test_what_is_asked_of_files(is_known: bool, layouts: int) -> None:
 
     async def prepare(bench: Bench) -> None:
         found = await AsyncDataset.open("memory://t", session=bench.session())
-        made: list[Any] = await write_fragments_async(  # type: ignore[assignment]
-            batches(), "memory://t", found.schema, session=bench.session()
-        )
+        made: list[Any] = await write_fragments_async(batches(), "memory://t", found.schema, session=bench.session())
         file = made[0].files[0]
         fragments = [made[0]]
         if not is_known:

@@ -356,7 +356,7 @@ def test_fixed_size_lists_get_members(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("path", ["st.x", "st.in", "st.in.q", "l.item.p", "sl.w", "sl.w.item.q", "sl.k"])
+@pytest.mark.parametrize("path", ["st.x", "st.in.q", "l.item.p", "sl.w"])
 def test_a_member_is_dropped(tmp_path: Path, version: str, path: str) -> None:
     schema = (
         SCHEMA
@@ -385,8 +385,7 @@ def without(known: Any, path: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("member", ["x", "y", "w"])
-@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(("member", "nested"), [("x", False), ("w", False), ("y", True)])
 def test_a_member_of_a_packed_struct_is_dropped_with_a_warning_where_pylance_errs(
     tmp_path: Path, version: str, member: str, nested: bool
 ) -> None:
