@@ -20,6 +20,21 @@ order, wrapping integers.
 from __future__ import annotations
 
 from lance_io.filters.binding.binder import PSEUDO_COLUMNS
-from lance_io.filters.compiled import ComputedColumn, Predicate, compile_column, compile_filter, compile_value
+from lance_io.filters.compiled import (
+    ComputedColumn,
+    Predicate,
+    check_change,
+    compile_column,
+    compile_filter,
+    compile_value,
+)
 
-__all__ = ["PSEUDO_COLUMNS", "ComputedColumn", "Predicate", "compile_column", "compile_filter", "compile_value"]
+__all__ = [
+    "PSEUDO_COLUMNS",
+    "ComputedColumn",
+    "Predicate",
+    "check_change",
+    "compile_column",
+    "compile_filter",
+    "compile_value",
+]

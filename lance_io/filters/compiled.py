@@ -162,11 +162,10 @@ def compile_value(text: str, schema: pa.Schema, to: pa.DataType) -> ComputedColu
     """A SQL expression for the values of a column of type `to`, to which they are cast; a literal at once.
 
     schema  of the dataset, without the pseudo columns
-    Raises BindError for text that cannot be parsed, does not fit the schema, or is a literal that is no such value.
+    Raises BindError for text that cannot be parsed, does not fit the schema, or is a literal that is no such value; and
+    as `check_change`.
     """
-    from lance_io.filters.syntax.sql_dialect import check_one_statement
-
-    check_one_statement(text)
+    check_change(text)
     tree, binder = _parse(text, schema)
     bound, found = binder.bind_top(tree)
     for column in columns(bound):
@@ -177,6 +176,16 @@ def compile_value(text: str, schema: pa.Schema, to: pa.DataType) -> ComputedColu
     if isinstance(bound, Literal) and not bound.value.is_valid:
         return ComputedColumn(Literal(pa.scalar(None, to)), to)
     return ComputedColumn(bind_cast(bound, found, to, lenient=False), to)
+
+
+def check_change(given: object) -> None:
+    """Raise BindError for a condition or expression of a change in which something follows `;`, `limit`, `offset` or
+    `order`. Reads ignore that, as pylance does; a change would touch rows that were not meant.
+    """
+    if isinstance(given, str):
+        from lance_io.filters.syntax.sql_dialect import check_all_used  # for text only
+
+        check_all_used(given)
 
 
 def _bind_text(text: str, schema: pa.Schema, has_sides: bool) -> Expr:

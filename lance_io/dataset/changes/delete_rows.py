@@ -15,14 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.commit.commit_files import CommitFiles
+from lance_io.dataset.lazy_module import later
 from lance_io.dataset.rows.deletions_and_ids import load_live
 from lance_io.dataset.scan.execute import scan_batches
 from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.version.column_lists import COMPILER
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import EvaluationError, OperationError, UsageError
 from lance_io.io import trace_events
 from lance_io.levels.arrays import values_of
-from lance_io.plans.plan import RollBackOnError
+from lance_io.plans.plan import Import, RollBackOnError
 from lance_io.plans.streams import Each
 from lance_io.spans import distinct
 from lance_io.table.manifest.deletion_file import deletion_kind, encode_deletions
@@ -34,11 +36,15 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from lance_io import filters
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
     from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.roaring import U32Array
+
+else:
+    filters = later("lance_io.filters")
 
 _ADDRESSES: Final = pa.schema([(ROW_ADDRESS, pa.uint64())])
 _BATCH_ROWS: Final = 1 << 16  # of the scan for them
@@ -73,10 +79,14 @@ def matching_rows(
 ) -> Plan[dict[int, U32Array]]:
     """Offsets of the rows that pass a filter, ascending, by fragment id.
 
-    Raises `TypeError` for None, `OperationError` for a filter that cannot be computed for a row.
+    Raises `TypeError` for None, `BindError` for a text with more than a condition, `OperationError` for a filter that
+    cannot be computed for a row.
     """
     if predicate is None:  # a scan would give all rows, and they would be gone
         raise TypeError("predicate: expected SQL text or an expression, found None")
+    if isinstance(predicate, str):
+        yield Import(COMPILER)
+        filters.check_change(predicate)
     options = scan_options(columns=[], filter=predicate, with_row_address=True, batch_size=_BATCH_ROWS)
     if fragment_ids is not None:
         options = replace(options, fragments=fragment_ids)

@@ -14,6 +14,7 @@ from lance_io.dataset.changes.blob_payloads import BlobPayloads
 from lance_io.dataset.changes.change_plans import change, repeat_on_conflict
 from lance_io.dataset.changes.memory_limit import batch_rows, limit_of, scan_bounds
 from lance_io.dataset.changes.rewrite_rows import files_like, move_rows
+from lance_io.dataset.lazy_module import later
 from lance_io.dataset.scan.execute import projected_batches
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.column_lists import COMPILER, OutputColumn, project
@@ -27,11 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
+    from lance_io import filters
     from lance_io.dataset.version.column_lists import Projection
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Field
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
+else:
+    filters = later("lance_io.filters")
 
 
 class UpdateResult(TypedDict):
@@ -76,6 +80,7 @@ def _update(
     state: DatasetState, *, updates: Mapping[str, str], where: Any, version: FileVersion | None, limit_bytes: int
 ) -> Plan[tuple[DatasetState, UpdateResult]]:
     yield Import(COMPILER)
+    filters.check_change(where)
     assigned = [_target(state, column) for column in updates]
     rows = _new_rows(state, dict(zip((field.name for field in assigned), updates.values(), strict=True)))
     options = scan_options(
@@ -135,6 +140,5 @@ def _new_rows(state: DatasetState, updates: Mapping[str, str]) -> Projection:
 
 
 def _computed(state: DatasetState, output: OutputColumn, text: str) -> OutputColumn:
-    from lance_io.filters import compile_value  # loads the parser
-
-    return OutputColumn(output.name, (), output.field, compile_value(text, state.stored_schema, output.field.type))
+    value = filters.compile_value(text, state.stored_schema, output.field.type)
+    return OutputColumn(output.name, (), output.field, value)

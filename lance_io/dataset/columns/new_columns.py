@@ -28,6 +28,7 @@ from lance_io.dataset.columns.new_members import (
 )
 from lance_io.dataset.columns.rewrite_columns import RowProgress, column_files, write_columns, write_fragment_columns
 from lance_io.dataset.columns.schema_edits import add_fields
+from lance_io.dataset.lazy_module import later
 from lance_io.dataset.scan.execute import projected_batches
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.column_lists import COMPILER, project, project_taken
@@ -45,6 +46,7 @@ from lance_io.table.transaction.operations import Merge
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
+    from lance_io import filters
     from lance_io.dataset.changes.memory_limit import ScanBounds
     from lance_io.dataset.columns.rewrite_columns import Finished, Made
     from lance_io.dataset.version.file_listing import Progress
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan, Request
     from lance_io.plans.streams import Stream
     from lance_io.table.manifest.fragment import Fragment
+else:
+    filters = later("lance_io.filters")
 
 _NULL_TYPES: Final = (
     pa.types.is_null,
@@ -279,6 +283,8 @@ def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: Scan
     Raises `BindError` for an expression that does not fit, `TypeError` for what is no text.
     """
     yield Import(COMPILER)
+    for text in columns.values():
+        filters.check_change(text)
     outputs = project(state.schema, dict(columns)).outputs
     for output in outputs:
         for path in output.sources:

@@ -18,7 +18,7 @@ from lance_io.dataset.write.run_write import run_with_rows, run_with_rows_async
 from lance_io.dataset.write.target_bases import TargetBases
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.writers import version_for_tables
-from lance_io.filters import compile_filter
+from lance_io.filters import check_change, compile_filter
 from lance_io.io import call_metrics
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class MergeClausesBuilder:
         if expr is not None:
             if not isinstance(expr, str):
                 raise TypeError(f"expr: expected SQL text, found {expr!r}")
+            check_change(expr)
             compile_filter(expr, self._dataset._state.stored_schema)  # type: ignore[attr-defined]
         return self._with(deletes_rest=True, rest_filter=expr)  # type: ignore[attr-defined, no-any-return]
 

@@ -143,10 +143,11 @@ def _is_member(schema: Schema, path: Iterable[str]) -> bool:
 
 def compile_condition(text: str, source: pa.Schema, target: pa.Schema) -> Predicate:
     """The condition of updates, over two structs, `source` and `target`. Raises `OperationError`."""
-    from lance_io.filters import compile_filter
+    from lance_io.filters import check_change, compile_filter
 
     sides = pa.schema([(SOURCE, pa.struct(list(source))), (TARGET, pa.struct(list(target)))])
     try:
+        check_change(text)
         return compile_filter(text, sides, has_sides=True)
     except BindError as error:
         raise OperationError(

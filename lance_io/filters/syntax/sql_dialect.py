@@ -117,10 +117,13 @@ class LanceFilter(Dialect):
             TokenType.IS: lambda self, this: self._parse_is(this),
         }
 
+        ignored_from: Token | None = None
+
         def _parse_statement(self) -> exp.Expr | None:
             found = self._parse_disjunction()
             if self._curr and not (self._curr.token_type is TokenType.VAR and self._curr.text.upper() in _AFTER_FILTER):
                 self._fail("Expected an operator or the end")
+            self.ignored_from = self._curr or None
             self._advance(self._tokens_size - self._index)
             return found
 
@@ -311,14 +314,31 @@ def parse_syntax(text: str) -> exp.Expr:
     return found
 
 
-def check_one_statement(text: str) -> None:
-    """Raise `BindError` for a text in which anything follows a semicolon, which filters ignore as pylance does."""
+def check_all_used(text: str) -> None:
+    """Raise `BindError` for a text of which `parse_syntax` ignores a part; semicolons at the end are none.
+
+    Text that is no expression is passed over: that is said when it is parsed.
+    """
+    dialect = LanceFilter()
     try:
-        tokens = LanceFilter().tokenize(text)
-    except TokenError:
-        return  # said when it is parsed
-    if len(_first_statement(tokens)) < len(tokens) - 1:
-        raise BindError(f"sql parser error: expected one expression, found more behind `;` in {_short(text)}")
+        tokens = dialect.tokenize(text)
+        used = _first_statement(tokens)
+        _check_nesting(used)
+        parser = dialect.parser()
+        parser.parse(used, text)
+    except (BindError, ParseError, TokenError, RecursionError):
+        return
+    rest = [token for token in tokens[len(used) :] if token.token_type is not TokenType.SEMICOLON]
+    if parser.ignored_from is not None:
+        found = f"`{parser.ignored_from.text}` behind it"
+    elif rest:
+        found = f"more behind `;`, {rest[0].text!r}"
+    else:
+        return
+    raise BindError(
+        f"sql parser error: expected one expression, found {found} in {_short(text)}. A filter of a read ignores that, "
+        "a change would be made of rows that were not meant"
+    )
 
 
 def _first_statement(tokens: list[Token]) -> list[Token]:
