@@ -92,6 +92,14 @@ class NotFound(LanceError, FileNotFoundError, ValueError):
     """An object, dataset, version, tag or branch that does not exist."""
 
 
+class ManifestMissing(LanceError, OSError, ValueError):
+    """A database says where the manifest of a table's newest version is, and there is none.
+
+    The table's files were removed without its rows, or the manifest was lost. Not a `NotFound`: no table can be made in
+    this place before `LanceDataset.drop` has removed the rows.
+    """
+
+
 class AlreadyExists(LanceError, FileExistsError):
     """The thing to be created is there already."""
 

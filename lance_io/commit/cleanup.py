@@ -41,7 +41,7 @@ from lance_io.io import trace_events
 from lance_io.plans.store_requests import List
 from lance_io.records import dataclass
 from lance_io.table.manifest.manifest import Manifest, decode_file_names, decode_manifest
-from lance_io.table.manifest.paths import parse_manifest_name
+from lance_io.table.manifest.paths import VERSIONS, parse_manifest_name, staged_for
 from lance_io.table.transaction.auto_cleanup import auto_cleanup_policy, auto_cleanup_rate
 from lance_io.table.transaction.garbage import (
     CleanupPolicy,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from lance_io.commit.cleanup_values import BlobsOf
+    from lance_io.commit.handler import StagedObjects
     from lance_io.commit.target import CommitTarget
     from lance_io.plans.plan import Plan
     from lance_io.store.api import ObjectMeta
@@ -169,13 +170,18 @@ def plan_cleanup(
     there, oldest = {meta.key[depth:] for meta in listed}, min(attached)
     files = {meta.key[depth:]: meta for meta, name in parsed if name is None and not meta.is_folder}
     files |= (yield from table_files(place, manages_blobs=manages_blobs)) | unfinished
+    staged = yield from _sort_staged(target, files)
     written = {
-        path: time_ns(meta.last_modified) for path, meta in files.items() if not is_unsettled(path, there, oldest)
+        path: time_ns(meta.last_modified)
+        for path, meta in files.items()
+        if not is_unsettled(path, there, oldest) or (staged is not None and meta.key not in staged.named)
     }
     rules: _Rules = {"unfinished": unfinished, "delete_unverified": policy.delete_unverified, "now_ns": now_ns}
     unsure = unverified(written, sorted_out.kept, **rules)
     versions = tuple(sorted(sorted_out.old, key=lambda one: one.version))
     removed = yield from _verify(place, unsure, [one.file for one in versions], blobs_of)
+    if staged is not None:
+        removed.files |= {key[depth:] for key in staged.dead}
     found = garbage(written, sorted_out.kept, removed, **rules)
     return CleanupPlan(
         policy,
@@ -191,6 +197,17 @@ def plan_cleanup(
         num_young=sorted_out.num_young,
         blobs_of=blobs_of,
     )
+
+
+def _sort_staged(target: CommitTarget, files: Mapping[str, ObjectMeta]) -> Plan[StagedObjects | None]:
+    """What becomes of the staging objects among some files by path; asks nobody where there are none."""
+    staged = []
+    for path, meta in files.items():
+        final = staged_for(meta.name) if path.startswith(f"{VERSIONS}/") else None
+        name = None if final is None else parse_manifest_name(final)
+        if name is not None:
+            staged.append((name.version, meta.key))
+    return (yield from target.handler.sort_staged(target.place, staged)) if staged else None
 
 
 def _is_sure_to_go(meta: ObjectMeta, policy: CleanupPolicy, now_ns: int) -> bool:

@@ -64,7 +64,7 @@ class CleanupPlan:
     seen_ns    when the youngest of all files was written that were looked at, by the store's clock, ns since the epoch
     versions   old versions
     files      other files, with their kind
-    removed    what the old versions refer to, of what only this tells that it may go
+    removed    what the old versions refer to, of what only this tells that it may go; and staging objects of no version
     unfinished paths of files that have not got their names yet
     root       the table's folder, where its tags and branches are
     branch     name of the branch that is cleaned, None for the main one

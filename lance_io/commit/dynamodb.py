@@ -115,6 +115,42 @@ class DynamoManifestStore:
         except AlreadyExists as error:
             raise NotFound(f"there is no row of version {row.version}", path=base) from error
 
+    def list_rows(self, base: str) -> Plan[list[Row]]:
+        """See `ExternalManifestStore`."""
+        found: list[Row] = []
+        more: dict[str, Any] = {}
+        while True:
+            answer = yield self._ask(
+                "query",
+                ConsistentRead=True,
+                KeyConditionExpression="base_uri = :base_uri",
+                ExpressionAttributeValues={":base_uri": {"S": base}},
+                **more,
+            )
+            found += [_decode(item) for item in answer.get("Items") or ()]
+            if not answer.get("LastEvaluatedKey"):
+                return found
+            more = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+
+    def remove_same(self, base: str, row: Row) -> Plan[bool]:
+        """See `ExternalManifestStore`."""
+        names, values = {"#path": "path", "#size": "size"}, {":path": {"S": row.path}}
+        condition = "#path = :path AND attribute_not_exists(#size)"
+        if row.size_bytes is not None:
+            values[":size"] = {"N": str(row.size_bytes)}
+            condition = "#path = :path AND #size = :size"
+        try:
+            yield self._ask(
+                "delete_item",
+                Key={"base_uri": {"S": base}, "version": {"N": str(row.version)}},
+                ConditionExpression=condition,
+                ExpressionAttributeNames=names,
+                ExpressionAttributeValues=values,
+            )
+        except AlreadyExists:  # of a condition that does not hold
+            return False
+        return True
+
     async def aclose(self) -> None:
         """Close the client of the running loop."""
         client = self._clients.pop(asyncio.get_running_loop(), None)

@@ -11,6 +11,9 @@ created. Object and row are brought together in steps, each of which may be the 
 
 Whoever finds a row that points at a staging object does steps 3 to 5 in its writer's place: all of them can be done
 twice. Readers therefore ask the database first; objects without a row are versions only to those who do not know it.
+
+A row is never made twice, and only goes when the table does: those of versions that a cleanup has removed stay, so that
+no writer with an old view makes such a version again. The newest row without an object is `ManifestMissing`.
 """
 
 from __future__ import annotations
@@ -21,26 +24,38 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, cast
 from uuid import uuid4
 
-from lance_io.commit.handler import Created, NewVersion, Taken
-from lance_io.commit.latest import VersionFile, find_version, list_after
+from lance_io.commit.handler import Created, NewVersion, StagedObjects, Taken
+from lance_io.commit.latest import VersionFile, find_version, list_after, versions_prefix
 from lance_io.commit.put_absent import PutAbsentHandler, unknown_outcome
-from lance_io.errors import AlreadyExists, CommitUnknownError, FormatError, LanceError, NotFound, StoreError
+from lance_io.errors import (
+    AlreadyExists,
+    CommitUnknownError,
+    FormatError,
+    LanceError,
+    ManifestMissing,
+    NotFound,
+    StoreError,
+)
 from lance_io.plans.plan import Pause, Together
-from lance_io.plans.store_requests import Head, Put, Read, Remove
+from lance_io.plans.store_requests import Head, List, Put, Read, Remove
 from lance_io.table.manifest.paths import (
     VERSIONS,
     ManifestName,
     NamingScheme,
     is_detached,
     manifest_name,
+    manifest_names,
     parse_manifest_name,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
 
 TRIES_MAX: Final = 4
+ROWS_AT_ONCE: Final = 64
 FIRST_PAUSE_S: Final = 0.1
 _STAGING_SUFFIX_CHARS: Final = 37  # "-" and a UUID
 
@@ -90,12 +105,20 @@ class ExternalManifestStore(Protocol):
     def put_if_present(self, base: str, row: Row) -> Plan[None]:
         """Replace a row; `NotFound` when there is none."""
 
+    def list_rows(self, base: str) -> Plan[list[Row]]:
+        """All rows of a table, ascending."""
+
+    def remove_same(self, base: str, row: Row) -> Plan[bool]:
+        """Remove a row if it still says what `row` does; whether it did."""
+
 
 @dataclass(frozen=True)
 class ExternalHandler:
     """Versions by a database; see the module."""
 
     rows: ExternalManifestStore
+
+    records_versions = True
 
     @property
     def answers_sync(self) -> bool:
@@ -162,7 +185,10 @@ class ExternalHandler:
         raise unknown_outcome(new.key(place), failure) from failure
 
     def _settle_taken(self, place: Location, new: NewVersion, there: Row) -> Plan[Taken | Created]:
-        file = yield from self._resolve(place, there)
+        try:
+            file = yield from self._resolve(place, there)
+        except NotFound as error:
+            raise self._missing(place, there) from error
         data = yield Read(place.store, file.key)
         return Created(file) if new.is_in(data) else Taken(data)
 
@@ -191,7 +217,7 @@ class ExternalHandler:
         yield from self.rows.check()
         row = yield from self.rows.get_latest(place.path)
         if row is not None:
-            return (yield from self._resolve(place, row))
+            return (yield from self._resolve_newest(place, row))
         listed = yield from list_after(place.store, place.path, 0)
         if not listed:
             raise NotFound(f"Dataset at path {place.uri} was not found: it has no versions", path=place.uri)
@@ -202,7 +228,7 @@ class ExternalHandler:
         yield from self.rows.check()
         row = yield from self.rows.get(place.path, version)
         if row is not None:
-            return (yield from self._resolve(place, row))
+            return (yield from self._resolve_old(place, row))
         file = yield from find_version(place.store, place.path, version)
         if not is_detached(version):
             try:
@@ -222,12 +248,44 @@ class ExternalHandler:
         if row.is_final and there is not None:
             _check_size(row, there.size_bytes, there.key)
         elif there is None or not row.is_final:
-            newest = yield from self._resolve(place, row)
+            newest = yield from self._resolve_newest(place, row)
             listed = [file for file in listed if file.version != row.version]
             if newest.version > version or not listed:
                 listed = sorted([*listed, newest], key=lambda file: file.version)
         newer = [file for file in listed if file.version > version]
         return newer or listed[-1:]
+
+    def _resolve_newest(self, place: Location, row: Row) -> Plan[VersionFile]:
+        """As `_resolve`, of the highest row. Raises `ManifestMissing` if that stays so without an object."""
+        while True:
+            try:
+                return (yield from self._resolve(place, row))
+            except NotFound as error:
+                again = yield from self.rows.get_latest(place.path)
+                if again is None or again == row:
+                    raise self._missing(place, row) from error
+                row = again  # others went on meanwhile
+
+    def _resolve_old(self, place: Location, row: Row) -> Plan[VersionFile]:
+        """As `_resolve`, of any row. Raises `NotFound` for a version that was removed."""
+        try:
+            return (yield from self._resolve(place, row))
+        except NotFound as error:
+            newest = yield from self.rows.get_latest(place.path)
+            if newest == row:
+                raise self._missing(place, row) from error
+            text = f"Dataset version {row.version} was not found: there is no {row.path} any more, as after a cleanup"
+            raise NotFound(text, path=place.uri) from error
+
+    def _missing(self, place: Location, row: Row) -> ManifestMissing:
+        return ManifestMissing(
+            f"{self.rows!r} says that the manifest of version {row.version} is {row.path}, and there is no such "
+            "object: "
+            "the table's files were removed without its rows, as pylance's drop does, or the object was lost. "
+            "LanceDataset.drop with this URI (of a branch: branches.delete) removes the rows, and what is left of the "
+            "table; then it can be made anew. To keep the table, put the object back",
+            path=place.uri,
+        )
 
     def _resolve(self, place: Location, row: Row) -> Plan[VersionFile]:
         """The manifest that a row stands for, moved to its final name if its writer did not live to do so."""
@@ -244,6 +302,44 @@ class ExternalHandler:
             name = ManifestName("V1", row.version)
         _check_size(row, meta.size_bytes, meta.key)
         return VersionFile(row.version, name.scheme, meta.key, meta.size_bytes, meta.etag)
+
+    # -- removing ----------------------------------------------------------------------------------------------------
+
+    def forget(self, place: Location) -> Plan[int]:
+        """Remove the rows of versions that have no object; gives how many there were.
+
+        The first version goes last: while its row is there no library makes the table anew. A row that has changed
+        since it was read is another writer's, and stays.
+        """
+        yield from self.rows.check()
+        rows = yield from self.rows.list_rows(place.path)
+        if not rows:
+            return 0
+        listed = yield List(place.store, versions_prefix(place.path))
+        there = {meta.key for meta in listed}
+        dead = [row for row in reversed(rows) if not there & _keys_of(place, row)]
+        others, first = dead[:-1], dead[-1:]
+        for part in (*(others[start : start + ROWS_AT_ONCE] for start in range(0, len(others), ROWS_AT_ONCE)), first):
+            yield Together([self.rows.remove_same(place.path, row) for row in part])
+        return len(dead)
+
+    def sort_staged(self, place: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects]:
+        """By their rows. One that names another object is there for good, so that none can come to name this one."""
+        yield from self.rows.check()
+        found = StagedObjects()
+        for start in range(0, len(staged), ROWS_AT_ONCE):
+            part = staged[start : start + ROWS_AT_ONCE]
+            rows: list[Row | None] = yield Together([self.rows.get(place.path, version) for version, _ in part])
+            for (_, key), row in zip(part, rows, strict=True):
+                if row is not None:
+                    (found.named if row.path == key else found.dead).add(key)
+        return found
+
+
+def _keys_of(place: Location, row: Row) -> set[str]:
+    """Where the manifest of a row may be."""
+    names = manifest_names(row.version)
+    return {row.path, *(place.key(VERSIONS, name) for name in names)}
 
 
 def _name_of(place: Location, row: Row) -> ManifestName:

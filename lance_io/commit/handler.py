@@ -9,6 +9,7 @@ A handler is free of state about tables, so that one serves all tables of a stor
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lance_io.commit.latest import VersionFile
@@ -18,6 +19,8 @@ from lance_io.table.manifest.manifest import decode_origin
 from lance_io.table.manifest.paths import VERSIONS, ManifestName, NamingScheme, manifest_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer, Durability, ObjectMeta
     from lance_io.store.url import Location
@@ -73,6 +76,18 @@ class Taken:
     data: Any = None
 
 
+@dataclass()
+class StagedObjects:
+    """Staging objects, by key.
+
+    named  are the manifests of versions
+    dead   can become none any more, whoever wrote them; others still may
+    """
+
+    named: set[str] = field(default_factory=set)
+    dead: set[str] = field(default_factory=set)
+
+
 class CommitHandler(Protocol):
     """A way of making versions visible; all methods are plans."""
 
@@ -98,8 +113,18 @@ class CommitHandler(Protocol):
     def find_version(self, place: Location, version: int) -> Plan[VersionFile]:
         """One version. Raises `NotFound`."""
 
+    @property
+    def records_versions(self) -> bool:
+        """Whether versions are recorded beside the store, by tables and branches."""
+
     def list_after(self, place: Location, version: int) -> Plan[list[VersionFile]]:
         """The versions above `version`, and the newest in any case; ascending, empty without a table."""
+
+    def forget(self, place: Location) -> Plan[int]:
+        """Remove what is recorded beside the store of versions whose files are gone; gives how many these were."""
+
+    def sort_staged(self, place: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
+        """What becomes of staging objects, given by version and key; None where nobody knows."""
 
 
 def named(place: Location, name: ManifestName) -> str:

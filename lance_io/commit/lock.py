@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +27,7 @@ from lance_io.runtime.threads import LastingPool
 from lance_io.store.failures import Unsent
 
 if TYPE_CHECKING:
+    from lance_io.commit.handler import StagedObjects
     from lance_io.commit.latest import VersionFile
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
@@ -88,6 +89,8 @@ class LockHandler:
     lock: CommitLock
     _names: PutAbsentHandler = field(default_factory=PutAbsentHandler, repr=False)
 
+    records_versions = False
+
     @property
     def answers_sync(self) -> bool:
         """The lock may block, in the caller's thread as in any other."""
@@ -115,6 +118,14 @@ class LockHandler:
     def list_after(self, place: Location, version: int) -> Plan[list[VersionFile]]:
         """By the listing."""
         return (yield from self._names.list_after(place, version))
+
+    def forget(self, place: Location) -> Plan[int]:
+        """Nothing is recorded elsewhere."""
+        return (yield from self._names.forget(place))
+
+    def sort_staged(self, place: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
+        """Nothing is known of what commits through a database have left."""
+        return (yield from self._names.sort_staged(place, staged))
 
 
 def _put(place: Location, new: NewVersion) -> Plan[Created | Taken]:

@@ -15,7 +15,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
-from lance_io.commit.handler import Created, NewVersion, Taken
+from lance_io.commit.handler import Created, NewVersion, StagedObjects, Taken
 from lance_io.commit.latest import find_latest, find_version, list_after
 from lance_io.errors import AlreadyExists, CommitUnknownError, LanceError, NotFound, StoreError
 from lance_io.plans.plan import Pause
@@ -26,7 +26,7 @@ from lance_io.store.failures import ConflictRetry, OutcomeUnknown, Unsent
 from lance_io.table.manifest.paths import VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lance_io.commit.latest import VersionFile
     from lance_io.plans.plan import Plan
@@ -43,6 +43,8 @@ _logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class PutAbsentHandler:
     """Create-if-absent; see the module."""
+
+    records_versions = False
 
     @property
     def answers_sync(self) -> bool:
@@ -76,6 +78,16 @@ class PutAbsentHandler:
     def list_after(self, place: Location, version: int) -> Plan[list[VersionFile]]:
         """By the listing."""
         return (yield from list_after(place.store, place.path, version))
+
+    def forget(self, place: Location) -> Plan[int]:
+        """Nothing is recorded elsewhere."""
+        yield from ()
+        return 0
+
+    def sort_staged(self, place: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
+        """Nothing is known of what commits through a database have left."""
+        yield from ()
+        return None
 
 
 def create_once(

@@ -49,3 +49,16 @@ class MemoryManifestStore:
         if (base, row.version) not in self.rows:
             raise NotFound(f"there is no row of version {row.version}", path=base)
         self.rows[base, row.version] = row
+
+    def list_rows(self, base: str) -> Plan[list[Row]]:
+        """See `ExternalManifestStore`."""
+        yield from ()
+        return [row for (each, _), row in sorted(self.rows.items()) if each == base]
+
+    def remove_same(self, base: str, row: Row) -> Plan[bool]:
+        """See `ExternalManifestStore`."""
+        yield from ()
+        is_same = self.rows.get((base, row.version)) == row
+        if is_same:
+            del self.rows[base, row.version]
+        return is_same

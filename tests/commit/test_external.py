@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
+from lance_io.commit.cleanup import plan_cleanup, run_cleanup
 from lance_io.commit.external import ExternalHandler, Row
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget
-from lance_io.errors import AccessDenied, CommitUnknownError, FormatError, NotFound, StoreError
+from lance_io.errors import AccessDenied, CommitUnknownError, FormatError, ManifestMissing, NotFound, StoreError
 from lance_io.plans.plan import drive_sync
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
+from lance_io.table.transaction.garbage import CleanupPolicy
 from lance_io.testing.manifest_rows import MemoryManifestStore
 from tests.commit.tables import Sample, commit_sync
 
@@ -127,10 +130,66 @@ def test_a_finished_row_with_staging_left(table: Table, sample: Sample) -> None:
 def test_a_row_without_any_object(table: Table, sample: Sample, name: str) -> None:
     table.rows.rows["t", 2] = Row(2, getattr(table, name), len(table.data))
     assert table.plain_latest() == 1
-    with pytest.raises(NotFound):
-        table.latest()
-    with pytest.raises(NotFound):
-        next_version(table, sample)
+    for call in (table.latest, lambda: next_version(table, sample), lambda: sample.create_sync(table.target)):
+        with pytest.raises(ManifestMissing, match=r"version 2 .* LanceDataset\.drop .* put the object back"):
+            call()
+    with pytest.raises(ManifestMissing):
+        drive_sync(table.target.handler.find_version(table.target.place, 2))
+    assert table.row() == Row(2, getattr(table, name), len(table.data))
+    table.store.put_sync(getattr(table, name), table.data)
+    assert (table.latest(), next_version(table, sample)) == (2, 3)
+
+
+def test_a_version_that_a_cleanup_removed_is_not_found(table: Table, sample: Sample) -> None:
+    """Its row stays: no number is taken twice."""
+    assert next_version(table, sample) == 2
+    plan = drive_sync(plan_cleanup(table.target, CleanupPolicy(older_than_s=0.0)))
+    assert drive_sync(run_cleanup(table.target, plan)).old_versions == 1
+    with pytest.raises(NotFound, match="Dataset version 1 was not found"):
+        drive_sync(table.target.handler.find_version(table.target.place, 1))
+    assert table.row(1) is not None and table.latest() == 2
+
+
+def cleaned(table: Table) -> set[str]:
+    """What a cleanup of old files removes."""
+    before = {one.key for one in table.store.list_sync("t/")}
+    drive_sync(run_cleanup(table.target, drive_sync(plan_cleanup(table.target, CleanupPolicy()))))
+    return before - {one.key for one in table.store.list_sync("t/")}
+
+
+def age(table: Table, *keys: str) -> None:
+    for key in keys:
+        data, meta = table.store._objects[key]
+        table.store._objects[key] = data, replace(meta, last_modified=meta.last_modified - timedelta(days=8))
+
+
+def test_a_cleanup_removes_staging_objects_that_no_row_can_name(table: Table) -> None:
+    """However young: the row of their number names another object, and rows are made once."""
+    lost, late, waiting = (f"{table.final}-{uuid4()}" for _ in range(3))
+    waiting = waiting.replace("613.manifest", "612.manifest")
+    for key in (table.staging, lost, late, waiting):
+        table.store.put_sync(key, table.data)
+    assert cleaned(table) == set()  # version 2 has no row: each of them may get it
+    table.rows.rows["t", 2] = Row(2, table.final, len(table.data))
+    table.store.put_sync(table.final, table.data)
+    assert cleaned(table) == {table.staging, lost, late}
+    assert table.latest() == 2 and table.has(waiting)
+    age(table, waiting)
+    assert cleaned(table) == {waiting}  # nobody takes a week to make a row
+
+
+def test_a_cleanup_leaves_a_staging_object_that_a_row_names(table: Table, sample: Sample) -> None:
+    """Its writer did not come to say so; whoever asks for the version does."""
+    first = table.row(1)
+    assert first is not None and next_version(table, sample) == 2
+    named, other = f"{first.path}-{uuid4()}", f"{first.path}-{uuid4()}"
+    content = table.store.get_sync(first.path)
+    for key in (named, other):
+        table.store.put_sync(key, content)
+    table.rows.rows["t", 1] = Row(1, named, len(content))
+    assert cleaned(table) == {other}
+    found = drive_sync(table.target.handler.find_version(table.target.place, 1))
+    assert (found.key, table.has(named), table.row(1)) == (first.path, False, first)
 
 
 def test_a_row_of_another_size(table: Table, sample: Sample) -> None:

@@ -177,6 +177,14 @@ class CountedRows(MemoryManifestStore):
         """Finalize a version."""
         yield _Counted(self._store, "put", super().put_if_present(base, row))
 
+    def list_rows(self, base: str) -> Any:
+        """All rows."""
+        return (yield _Counted(self._store, "list", super().list_rows(base)))
+
+    def remove_same(self, base: str, row: Row) -> Any:
+        """Remove a row."""
+        return (yield _Counted(self._store, "delete", super().remove_same(base, row)))
+
 
 class _Counted:
     """A request to the database."""

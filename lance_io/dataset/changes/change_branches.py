@@ -169,7 +169,8 @@ def delete_branch(state: DatasetState, name: str) -> Plan[None]:
     root, place = state.root, branch_location(state.root, name)
     branch = yield from _find_branch(root, name)
     versions = yield from _versions_of(place)
-    if branch is None and not versions:
+    handler = state.session.handler(place, state.commit_lock)
+    if branch is None and not versions and not (yield from handler.forget(place)):
         raise NotFound(f"Ref not found error: Branch {name} does not exist in {root.uri}", path=root.uri)
     intent = yield from announce(place, versions, SystemClock())
     try:
@@ -184,6 +185,7 @@ def delete_branch(state: DatasetState, name: str) -> Plan[None]:
             yield from _refuse_if_needed(root, name, branch, branches)
         nested = [branch_location(root, one) for one in branches if one.startswith(f"{name}/")]
         yield from _remove_files(place, nested, intent.key)
+        yield from handler.forget(place)
     except Exception:
         yield from release(place, intent)
         raise
