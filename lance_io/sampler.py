@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lance_io.dataset.open_dataset import dataset as open_dataset
 from lance_io.errors import UsageError
+from lance_io.runtime import SharedItems, shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,6 +57,7 @@ def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
     return kept
 
 
+@shared
 def maybe_sample(
     dataset: Source,
     n: int,
@@ -141,6 +143,7 @@ class Sampler(ABC):
 class FragmentSampler(Sampler):
     """Whole fragments; a subclass says which, and in which order."""
 
+    @shared
     def __call__(
         self,
         dataset: LanceDataset,
@@ -255,8 +258,8 @@ class ShardedBatchSampler(_Share, Sampler):
             warnings.warn("with_row_id is not supported for ShardedBatchSampler", stacklevel=2)
         if filter is not None:
             batches = self._filtered(dataset, columns, filter, batch_size, batch_readahead)
-            return self._shuffle_some(batches) if self._randomize else batches
-        return self._unfiltered(dataset, columns, batch_size)
+            return SharedItems(self._shuffle_some(batches) if self._randomize else batches)
+        return SharedItems(self._unfiltered(dataset, columns, batch_size))
 
     def _unfiltered(self, dataset: LanceDataset, columns: Columns, batch_size: int) -> Iterator[pa.RecordBatch]:
         num_rows = dataset.count_rows()

@@ -131,9 +131,12 @@ class SyncScanner(_Scan, SyncFace):
         return execute.collect(self._state, self._options, self.projected_schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows in batches of at most `batch_size` rows; few batches are in memory at once."""
+        """The rows in batches of at most `batch_size` rows; few batches are in memory at once.
+
+        Threads may share the iterator: each batch is given once. After an error it raises `UsageError`.
+        """
         schema = self.projected_schema  # what does not fit the schema is said now, not at the first batch
-        return execute.stream(self._state, self._options, schema)
+        return runtime.SharedItems(execute.stream(self._state, self._options, schema))
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The batches as an Arrow reader."""
@@ -244,8 +247,13 @@ class AsyncScanner(_Scan, AsyncFace):
         """All rows."""
         return await execute.collect_async(self._state, self._options, await self._schema())
 
+    @runtime.shared_async
     async def to_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        """The rows batch by batch; leaving the loop early cancels the reads under way."""
+        """The rows batch by batch; leaving the loop early cancels the reads under way.
+
+        Tasks may share the iterator: each batch is given once. A call that is cancelled or fails ends the scan, and
+        whoever asks for another batch then gets a `UsageError`.
+        """
         found = execute.stream_async(self._state, self._options, await self._schema())
         try:
             async for batch in found:

@@ -20,7 +20,7 @@ from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.scanner import LanceScanner
 from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.errors import BindError, EvaluationError, LanceError, UsageError
-from lance_io.runtime import in_thread
+from lance_io.runtime import SharedItems, in_thread, shared_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -121,7 +121,7 @@ class _Query:
         batches = _read(duckdb, connection, rows)
         if self._asked.batch_size_bytes is not None:
             batches = _portions(batches, self._asked.batch_size_bytes)
-        return pa.RecordBatchReader.from_batches(rows.schema, batches)
+        return pa.RecordBatchReader.from_batches(rows.schema, SharedItems(batches))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._asked.text!r}>"
@@ -182,6 +182,7 @@ class AsyncSqlQuery(_Query):
         """All of the result."""
         return await self._beside(lambda: [*self._reader()])
 
+    @shared_async
     async def to_stream_reader(self) -> AsyncIterator[pa.RecordBatch]:
         """The result as it is made; for `async for`."""
         reader = await self._beside(self._reader)

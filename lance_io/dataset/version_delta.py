@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from lance_io import runtime
 from lance_io.commit.record import transaction_of
 from lance_io.dataset.changes.convert import to_public
 from lance_io.dataset.rows.deletions_and_ids import load_row_columns
@@ -145,6 +146,7 @@ def _live_ids(state: DatasetState, left_out: set[int]) -> Plan[U64Array]:
     return np.concatenate(parts)
 
 
+@runtime.shared
 def _batches(ids: U64Array) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(ids), _BATCH_ROWS):
         yield pa.record_batch([pa.array(ids[start : start + _BATCH_ROWS])], schema=_IDS)
@@ -191,6 +193,7 @@ class AsyncDatasetDelta(_Delta, AsyncFace):
         """See `DatasetDelta.get_updated_rows`; batches, for `async for`."""
         return AsyncScanner(self._state, self._updated).to_batches()
 
+    @runtime.shared_async
     async def get_deleted_row_ids(self) -> AsyncIterator[pa.RecordBatch]:
         """See `DatasetDelta.get_deleted_row_ids`; batches, for `async for`."""
         for batch in _batches(await self._run(self._deleted())):

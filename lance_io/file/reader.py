@@ -29,7 +29,7 @@ from lance_io.levels.portable import Portable
 from lance_io.levels.retype import batch_as, needs_retyping
 from lance_io.limits import METADATA_CACHE_BYTES
 from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.runtime import iterate, run, stream, wrap
+from lance_io.runtime import SharedItems, iterate, run, shared_async, stream, wrap
 from lance_io.spans import Ranges
 from lance_io.store.api import SyncReads
 from lance_io.store.provided_options import with_provider
@@ -260,7 +260,7 @@ class LanceFileReader:
         return self._results(access.portable(batch.slice(at, batch_size)) for at in range(0, len(batch), batch_size))
 
     def _results(self, batches: Iterator[pa.RecordBatch]) -> ReaderResults:
-        return ReaderResults(pa.RecordBatchReader.from_batches(self._access.arrow_schema, batches))
+        return ReaderResults(pa.RecordBatchReader.from_batches(self._access.arrow_schema, SharedItems(batches)))
 
     def metadata(self) -> FileMetadata:
         """What the file consists of: schema, columns, pages, buffers, encodings."""
@@ -335,6 +335,7 @@ class AsyncFileReader:
         """`async for batch in reader.read_all()`: all rows."""
         return self.stream_range(0, self.num_rows(), batch_size=batch_size)
 
+    @shared_async
     async def stream_range(
         self, start: int, num_rows: int, *, batch_size: int = BATCH_ROWS
     ) -> AsyncIterator[pa.RecordBatch]:
