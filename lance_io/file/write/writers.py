@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import threading
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -339,7 +340,8 @@ class LanceFileWriter:
 
     `keep_original_array` is there for calls that were written for pylance, and changes nothing.
 
-    The file appears when the writer is closed. Leaving the `with` block by an exception leaves no file.
+    The file appears when the writer is closed. Leaving the `with` block by an exception leaves no file. Threads may
+    share the writer: their calls are done one after the other.
     """
 
     def __init__(
@@ -361,6 +363,7 @@ class LanceFileWriter:
         self._file = _NewFile(arguments)
         self._location = arguments.open()
         self._is_sync = offers_sync_writes(self._location.store)
+        self._turn = threading.RLock()  # a batch goes to many columns, and the next one behind it in all of them
         if schema is not None:
             self._run(self._file.begin(self._location, None))
 
@@ -380,7 +383,8 @@ class LanceFileWriter:
 
     def add_schema_metadata(self, key: str, value: str) -> None:
         """Add to the metadata of the schema, until the file is closed."""
-        self._file.add_schema_metadata(key, value)
+        with self._turn:
+            self._file.add_schema_metadata(key, value)
 
     def add_global_buffer(self, data: bytes) -> int:
         """Write a global buffer, bytes or numbers below 256; its index, from 1 on."""
@@ -395,7 +399,8 @@ class LanceFileWriter:
         self._run(self._file.abort())
 
     def _run(self, plan: Plan[T]) -> T:
-        return drive_sync(plan) if self._is_sync else run(drive_async(plan))
+        with self._turn:
+            return drive_sync(plan) if self._is_sync else run(drive_async(plan))
 
     def __enter__(self) -> LanceFileWriter:
         return self
@@ -416,9 +421,10 @@ class AsyncFileWriter:
     """The async twin of `LanceFileWriter`: `async with AsyncFileWriter(path, schema) as writer`.
 
     The file is begun on entering the block, or by the first method where there is none; what cannot be stored, or
-    where, is refused then. Methods may be awaited from any event loop, one at a time. Cancelling one of them, or
-    leaving the block by an exception, removes what was written, and comes back when that has ended; a file that was
-    just getting its name when `close` was cancelled may be there, whole.
+    where, is refused then. Methods may be awaited from any event loop, also gathered: they are done one after another,
+    in the order of their calls. Cancelling one of them, or leaving the block by an exception, removes what was written,
+    and comes back when that has ended; a file that was just getting its name when `close` was cancelled may be there,
+    whole. Calls that were waiting behind one that is cancelled or fails are refused by a `UsageError`.
     """
 
     def __init__(
@@ -438,6 +444,7 @@ class AsyncFileWriter:
         storage_options = with_provider(storage_options, storage_options_provider)
         self._file = _NewFile(WriterArguments(path, schema, data_cache_bytes, version, storage_options, max_page_bytes))
         self._location: Location | None = None
+        self._turn = asyncio.Lock()  # of calls, on the engine's loop
 
     @property
     def closed(self) -> bool:
@@ -451,7 +458,7 @@ class AsyncFileWriter:
 
     async def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append rows. Raises `SchemaError` for a batch that does not fit the schema."""
-        await self._run(self._file.write(await self._place(), batch))
+        await self._run(lambda place: self._file.write(place, batch))
 
     def add_schema_metadata(self, key: str, value: str) -> None:
         """Add to the metadata of the schema, until the file is closed."""
@@ -459,32 +466,42 @@ class AsyncFileWriter:
 
     async def add_global_buffer(self, data: bytes) -> int:
         """Write a global buffer, bytes or numbers below 256; its index, from 1 on."""
-        return await self._run(self._file.add_global_buffer(data))
+        return await self._run(lambda _: self._file.add_global_buffer(data))
 
     async def close(self) -> int | None:
         """Complete the file; the number of its rows, None when it was closed before."""
-        return await self._run(self._file.close(await self._place()))
+        return await self._run(self._file.close)
 
     async def abort(self) -> None:
         """Leave no file; harmless after `close`."""
-        await wrap(drive_async(self._file.abort()))
+        await wrap(self._abort())
 
-    async def _place(self) -> Location:
-        if self._location is None:
-            await load_client(self._file.arguments.path, self._file.arguments.storage_options)
-            self._location = self._file.arguments.open()
-        return self._location
+    async def _abort(self) -> None:
+        async with self._turn:
+            await drive_async(self._file.abort())
 
-    async def _run(self, plan: Plan[T]) -> T:
+    async def _run(self, make: Callable[[Location], Plan[T]]) -> T:
         try:
-            return await wrap(drive_async(plan), until_ended=True)
+            return await wrap(self._in_turn(make), until_ended=True)
         except asyncio.CancelledError:
             await self.abort()  # what was cancelled may not have begun
             raise
 
+    async def _in_turn(self, make: Callable[[Location], Plan[T]]) -> T:
+        """On the engine, when the calls before it have ended."""
+        try:
+            async with self._turn:
+                if self._location is None:
+                    await load_client(self._file.arguments.path, self._file.arguments.storage_options)
+                    self._location = self._file.arguments.open()
+                return await drive_async(make(self._location))
+        except asyncio.CancelledError:
+            self._file.closed = True  # those behind it would complete a file that lacks something
+            raise
+
     async def __aenter__(self) -> AsyncFileWriter:
         if self._file.arguments.schema is not None:
-            await self._run(self._file.begin(await self._place(), None))
+            await self._run(lambda place: self._file.begin(place, None))
         return self
 
     async def __aexit__(
