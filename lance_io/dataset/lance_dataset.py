@@ -176,6 +176,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         progress     told (versions read, versions in all) now and then
         """
 
+        @runtime.shared
         def batches(state: DatasetState) -> Iterator[pa.RecordBatch]:
             for portion in run(state, file_listing.tracked_versions(state, min_version)):
                 yield run(state, file_listing.tracked_files(state, portion))
@@ -190,7 +191,8 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
 
     def checkout_latest(self, *, timeout: Timeout = None) -> None:
         """Move this object to the newest version of its branch."""
-        self._state = self._run(check_out(self._state, None), timeout)
+        begun = self._state
+        self._move_to(self._run(check_out(begun, None), timeout), begun)
 
     @property
     def tags(self) -> Tags:
@@ -636,6 +638,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
         """See `LanceDataset.all_files`."""
         return await self._run(file_listing.all_files(self._state))
 
+    @runtime.shared_async
     async def tracked_files(
         self, *, min_version: int | None = None, progress: Progress | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
@@ -664,7 +667,8 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
 
     async def checkout_latest(self, *, timeout: Timeout = None) -> None:
         """Move this object to the newest version of its branch."""
-        self._state = await self._run(check_out(self._state, None), timeout)
+        begun = self._state
+        self._move_to(await self._run(check_out(begun, None), timeout), begun)
 
     def delta(
         self,

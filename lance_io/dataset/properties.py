@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import TYPE_CHECKING
 
 from lance_io.dataset.lazy_module import later
@@ -27,11 +29,33 @@ else:
     lance_schemas = later("lance_io.dataset.version.lance_schema")
 
 
+_moving = threading.Lock()  # of the versions of open tables, for as long as an attribute is set
+
+
+def _start_over() -> None:
+    global _moving
+    _moving = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_start_over)
+
+
 class DatasetProperties:
     """Properties of the version, counters, session."""
 
     _state: DatasetState
     _meter: IoMeter
+
+    def _move_to(self, made: DatasetState, begun: DatasetState) -> None:
+        """Go on with the version that a call made, which began at another one.
+
+        Calls of several threads or tasks may end in any order: none takes the object back behind what another one,
+        that ended before it, has made.
+        """
+        with _moving:
+            now = self._state
+            if now is begun or made.manifest.version >= now.manifest.version:
+                self._state = made
 
     @property
     def uri(self) -> str:

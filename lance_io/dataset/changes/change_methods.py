@@ -78,7 +78,8 @@ class DatasetChanges(SyncFace, DatasetProperties):
     """Changes of `LanceDataset`."""
 
     def _change(self, plan: Plan[DatasetState]) -> None:
-        self._state = self._run(plan)
+        begun = self._state
+        self._move_to(self._run(plan), begun)
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
@@ -91,7 +92,9 @@ class DatasetChanges(SyncFace, DatasetProperties):
                                          rows meanwhile
         Raises `OSError` for a predicate that does not fit, `CommitConflictError` when retries did not help.
         """
-        self._state, done = self._run(changes.delete_rows(self._state, predicate, conflict_retries, retry_timeout))
+        begun = self._state
+        made, done = self._run(changes.delete_rows(begun, predicate, conflict_retries, retry_timeout))
+        self._move_to(made, begun)
         return done
 
     def update(
@@ -116,10 +119,12 @@ class DatasetChanges(SyncFace, DatasetProperties):
         stable row ids. Raises `ValueError` for a column or expression that does not fit, `OSError` for one that cannot
         be computed for a row, or is null in a column that has no nulls; nothing has changed then.
         """
+        begun = self._state
         plan = updates_plans.update_rows(
-            self._state, updates, where, conflict_retries, retry_timeout, data_storage_version, memory_limit
+            begun, updates, where, conflict_retries, retry_timeout, data_storage_version, memory_limit
         )
-        self._state, done = self._run(plan)
+        made, done = self._run(plan)
+        self._move_to(made, begun)
         return done
 
     def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:
@@ -139,8 +144,9 @@ class DatasetChanges(SyncFace, DatasetProperties):
 
     def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `write_dataset`."""
+        begun = self._state
         written = writes.write_table(data, self, mode=mode, **kwargs)
-        self._state = replace(self._state, manifest=written.manifest)
+        self._move_to(replace(begun, manifest=written.manifest), begun)
 
     # -- columns ----------------------------------------------------------------------------------------------------
 
@@ -171,9 +177,11 @@ class DatasetChanges(SyncFace, DatasetProperties):
         and for too few or too many rows, `ValueError` for an expression that does not fit the table, `TypeError` for a
         function that fails on a sample of one row. Nothing has changed then.
         """
-        self._state = row_changes.add_columns(
-            self._state, transforms, read_columns, reader_schema, batch_size, memory_limit, progress
+        begun = self._state
+        made = row_changes.add_columns(
+            begun, transforms, read_columns, reader_schema, batch_size, memory_limit, progress
         )
+        self._move_to(made, begun)
 
     def merge(
         self,
@@ -199,7 +207,9 @@ class DatasetChanges(SyncFace, DatasetProperties):
         column that is on both sides, for keys of different types, and for a row without a match where a new column has
         no nulls.
         """
-        self._state = row_changes.merge(self._state, data_obj, left_on, right_on, schema, memory_limit, progress)
+        begun = self._state
+        made = row_changes.merge(begun, data_obj, left_on, right_on, schema, memory_limit, progress)
+        self._move_to(made, begun)
 
     def alter_columns(
         self,
@@ -390,7 +400,8 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     """The same for `AsyncDataset`: same names, same parameters, awaitable."""
 
     async def _change(self, plan: Plan[DatasetState]) -> None:
-        self._state = await run_change(plan, answers_sync=self._state.answers_sync)
+        begun = self._state
+        self._move_to(await run_change(plan, answers_sync=begun.answers_sync), begun)
 
     async def delete(
         self, predicate: Any, *, conflict_retries: int = CONFLICT_RETRIES, retry_timeout: timedelta = RETRY_TIMEOUT
@@ -398,7 +409,8 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         """Delete the rows that pass a filter; see `LanceDataset.delete`."""
         state = self._state
         plan = changes.delete_rows(state, predicate, conflict_retries, retry_timeout)
-        self._state, done = await run_change(plan, answers_sync=state.answers_sync)
+        made, done = await run_change(plan, answers_sync=state.answers_sync)
+        self._move_to(made, state)
         return done
 
     async def update(
@@ -416,7 +428,8 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         plan = updates_plans.update_rows(
             state, updates, where, conflict_retries, retry_timeout, data_storage_version, memory_limit
         )
-        self._state, done = await run_change(plan, answers_sync=state.answers_sync)
+        made, done = await run_change(plan, answers_sync=state.answers_sync)
+        self._move_to(made, state)
         return done
 
     def merge_insert(self, on: str | Iterable[str] | None = None) -> AsyncMergeInsertBuilder:
@@ -430,8 +443,9 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     async def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `AsyncDataset.write`."""
         await runtime.load_modules(writes.__name__)
+        begun = self._state
         written = await writes.write_table_async(data, self, mode=mode, **kwargs)
-        self._state = replace(self._state, manifest=written.manifest)
+        self._move_to(replace(begun, manifest=written.manifest), begun)
 
     async def add_columns(
         self,
@@ -445,9 +459,11 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     ) -> None:
         """Add columns; see `LanceDataset.add_columns`. Record batches may come from an asynchronous iterable too."""
         await runtime.load_modules(row_changes.__name__)
-        self._state = await row_changes.add_columns_async(
-            self._state, transforms, read_columns, reader_schema, batch_size, memory_limit, progress
+        begun = self._state
+        made = await row_changes.add_columns_async(
+            begun, transforms, read_columns, reader_schema, batch_size, memory_limit, progress
         )
+        self._move_to(made, begun)
 
     async def merge(
         self,
@@ -461,9 +477,9 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     ) -> None:
         """Add the columns of a table by a key; see `LanceDataset.merge`."""
         await runtime.load_modules(row_changes.__name__)
-        self._state = await row_changes.merge_async(
-            self._state, data_obj, left_on, right_on, schema, memory_limit, progress
-        )
+        begun = self._state
+        made = await row_changes.merge_async(begun, data_obj, left_on, right_on, schema, memory_limit, progress)
+        self._move_to(made, begun)
 
     async def alter_columns(
         self,

@@ -79,7 +79,8 @@ class DatasetClones(SyncFace, DatasetProperties):
         Makes one version and moves the object there; gives the object. Raises `ValueError` for a name or path that is
         declared.
         """
-        self._state = self._run(changes.add_bases(self._state, new_bases, transaction_properties))
+        begun = self._state
+        self._move_to(self._run(changes.add_bases(begun, new_bases, transaction_properties)), begun)
         return self
 
     def migrate_manifest_paths_v2(self) -> None:
@@ -177,8 +178,9 @@ class AsyncDatasetClones(AsyncFace, DatasetProperties):
         self, new_bases: Iterable[DatasetBasePath], transaction_properties: dict[str, str] | None = None
     ) -> Self:
         """Declare folders that files may lie below; see `LanceDataset.add_bases`."""
-        plan = changes.add_bases(self._state, new_bases, transaction_properties)
-        self._state = await run_change(plan, answers_sync=self._state.answers_sync)
+        begun = self._state
+        plan = changes.add_bases(begun, new_bases, transaction_properties)
+        self._move_to(await run_change(plan, answers_sync=begun.answers_sync), begun)
         return self
 
     async def migrate_manifest_paths_v2(self) -> None:

@@ -111,7 +111,9 @@ class Compaction:
     @staticmethod
     def execute(dataset: DatasetChanges, options: Mapping[str, Any] | None = None) -> CompactionMetrics:
         """Plan, execute and commit here; moves the dataset to the new version."""
-        dataset._state, metrics = dataset._run(plans.compact_files(dataset._state, options or {}))
+        begun = dataset._state
+        made, metrics = dataset._run(plans.compact_files(begun, options or {}))
+        dataset._move_to(made, begun)
         return metrics
 
     @staticmethod
@@ -123,8 +125,9 @@ class Compaction:
         rewrites  of tasks of one plan; not all of them need be there. Rows keep their order, whatever that of the list
         Raises `CommitConflictError` where what they read was changed meanwhile: the files stay, for `cleanup`.
         """
-        plan = plans.commit_compaction(dataset._state, rewrites, options or {})
-        dataset._state, metrics = dataset._run(plan)
+        begun = dataset._state
+        made, metrics = dataset._run(plans.commit_compaction(begun, rewrites, options or {}))
+        dataset._move_to(made, begun)
         return metrics
 
 
@@ -141,7 +144,8 @@ class AsyncCompaction:
         """`Compaction.execute`."""
         state = dataset._state
         plan = plans.compact_files(state, options or {})
-        dataset._state, metrics = await run_change(plan, answers_sync=state.answers_sync)
+        made, metrics = await run_change(plan, answers_sync=state.answers_sync)
+        dataset._move_to(made, state)
         return metrics
 
     @staticmethod
@@ -151,7 +155,8 @@ class AsyncCompaction:
         """`Compaction.commit`."""
         state = dataset._state
         plan = plans.commit_compaction(state, rewrites, options or {})
-        dataset._state, metrics = await run_change(plan, answers_sync=state.answers_sync)
+        made, metrics = await run_change(plan, answers_sync=state.answers_sync)
+        dataset._move_to(made, state)
         return metrics
 
 
@@ -228,7 +233,9 @@ class DatasetOptimizer:
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "progress")}
         dataset = self._dataset
-        dataset._state, metrics = dataset._run(plans.compact_files(dataset._state, given, progress))
+        begun = dataset._state
+        made, metrics = dataset._run(plans.compact_files(begun, given, progress))
+        dataset._move_to(made, begun)
         return metrics
 
     def enable_auto_cleanup(self, auto_cleanup_config: AutoCleanupConfig, **kwargs: Any) -> None:
@@ -275,7 +282,8 @@ class AsyncDatasetOptimizer:
         given = {name: value for name, value in locals().items() if name not in ("self", "progress")}
         state = self._dataset._state
         plan = plans.compact_files(state, given, progress)
-        self._dataset._state, metrics = await run_change(plan, answers_sync=state.answers_sync)
+        made, metrics = await run_change(plan, answers_sync=state.answers_sync)
+        self._dataset._move_to(made, state)
         return metrics
 
     async def enable_auto_cleanup(self, auto_cleanup_config: AutoCleanupConfig, **kwargs: Any) -> None:

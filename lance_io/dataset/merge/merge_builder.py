@@ -38,6 +38,8 @@ _COUNT_MAX = (1 << 32) - 1
 class _Face(Protocol):
     _state: DatasetState
 
+    def _move_to(self, made: DatasetState, begun: DatasetState) -> None: ...
+
 
 class MergeClausesBuilder:
     """The clauses of a merge; every method changes the builder and gives it back.
@@ -174,8 +176,9 @@ class MergeInsertBuilder(MergeClausesBuilder):
         matches nothing. Raises `OSError` for columns that do not fit, for two rows of the source that match one row of
         the table, and where rows match that must not; nothing has changed then.
         """
-        state, done = self._run(merge_rows, data_obj, schema, memory_limit)
-        self._dataset._state = state
+        begun = self._dataset._state
+        made, done = self._run(merge_rows, data_obj, schema, memory_limit)
+        self._dataset._move_to(made, begun)
         return done
 
     def execute_uncommitted(
@@ -213,8 +216,9 @@ class AsyncMergeInsertBuilder(MergeClausesBuilder):
         self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
     ) -> ExecuteResult:
         """`MergeInsertBuilder.execute`; `data_obj` may also be an asynchronous iterable of record batches."""
-        state, done = await self._run(merge_rows, data_obj, schema, memory_limit)
-        self._dataset._state = state
+        begun = self._dataset._state
+        made, done = await self._run(merge_rows, data_obj, schema, memory_limit)
+        self._dataset._move_to(made, begun)
         return done
 
     async def execute_uncommitted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import threading
 import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import field
@@ -192,6 +193,7 @@ class IoMeter:
     def __init__(self, store: ObjectStore, before: StatsSnapshot | None = None) -> None:
         self._store = store
         self._before = store.stats.snapshot() if before is None else before
+        self._lock = threading.Lock()
 
     def snapshot(self) -> IOStats:
         """Requests and bytes since this began, or since `incremental` was last asked."""
@@ -199,8 +201,9 @@ class IoMeter:
 
     def incremental(self) -> IOStats:
         """The same; starts counting anew."""
-        now = self._store.stats.snapshot()
-        spent, self._before = now - self._before, now
+        with self._lock:  # of several callers each gets what the ones before it did not
+            now = self._store.stats.snapshot()
+            spent, self._before = now - self._before, now
         return _pylance_counts(spent)
 
 
