@@ -99,6 +99,14 @@ def test_a_section_is_replaced_and_the_others_stay() -> None:
     assert page_with(again, CAMPAIGNS[4].name, section(CAMPAIGNS[4], Report(["first 4"]), STAMP)) == page
 
 
+def test_what_was_missed_once_stays_on_the_page() -> None:
+    orders = next(each for each in CAMPAIGNS if each.name == "orders")
+    assert "rebased" in orders.missed
+    for page in (page_with("", "damage", ""), page_with("", "orders", section(orders, Report(["all"]), STAMP))):
+        assert orders.missed in " ".join(page.split())
+    assert "Not run yet" not in section(orders, Report(["all"]), STAMP)
+
+
 def test_a_share_of_the_size_is_told() -> None:
     part = Part(("x",), "SIZE", 10_000, "{size} orders")
     assert campaign.cases_text(part, 1.0, 1) == "10,000 orders"
