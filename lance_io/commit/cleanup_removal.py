@@ -10,7 +10,7 @@ from lance_io.commit.cleanup_values import CleanupPlan, CleanupStats, OldVersion
 from lance_io.commit.pins import announce, pinned_versions, release, time_ns
 from lance_io.errors import LanceError, StoreError
 from lance_io.io import trace_events
-from lance_io.plans.plan import Pause
+from lance_io.plans.plan import Pause, Shielded
 from lance_io.plans.store_requests import Put, Remove
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import StoreFull
@@ -125,6 +125,10 @@ class Removal:
         yield from self._keep(one.file for one in spared)
         going = [one for one in batch if one not in spared]
         copies = dict((yield from read_manifests(self.place, [one.file for one in going], bytes)))
+        yield Shielded(self._remove_and_look_again(going, copies))
+
+    def _remove_and_look_again(self, going: Sequence[OldVersion], copies: Mapping[ObjectMeta, bytes]) -> Plan[None]:
+        """Remove manifests, and put back those that somebody had begun to build on; not to be interrupted."""
         gone = yield from self._remove([one.file for one in going])
         pinned = yield from pinned_versions(self.place)
         held = yield from find_held_versions(self.plan.root, self.plan.branch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import pickle
 import threading
@@ -35,7 +36,7 @@ from lance_io.errors import (
     UsageError,
 )
 from lance_io.io.stats import io_stats
-from lance_io.store.failures import OutcomeUnknown, Throttled, Transient
+from lance_io.store.failures import OutcomeUnknown, StoreFull, Throttled, Transient
 from lance_io.store.filesystem import filesystem_calls
 from lance_io.store.filesystem.filesystem_store import TEMPORARY_PREFIX
 from lance_io.store.filesystem.fsspec_calls import twin_of
@@ -510,6 +511,21 @@ def test_the_status_of_an_answer_counts(status: int, kind: type[LanceError], buc
     if status >= 500:
         with pytest.raises(Throttled if status == 503 else Transient):
             asyncio.run(store.put("b/object", b""))
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "used up")], ids=str)
+def test_a_filesystem_without_room_is_not_asked_again(error: OSError, bucket: BucketFileSystem) -> None:
+    asked = []
+
+    async def refuse(operation: str, path: str) -> None:
+        asked.append(operation)
+        raise error
+
+    BucketFileSystem.hook = refuse
+    store = open_filesystem(bucket, VOUCHED)
+    with pytest.raises(StoreFull) as caught:
+        asyncio.run(store.put("b/object", b""))
+    assert not caught.value.retryable and len(asked) == 1
 
 
 def test_what_counts_as_a_secret() -> None:

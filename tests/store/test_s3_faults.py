@@ -21,6 +21,7 @@ from lance_io.store.api import (
     Transient,
     Unsent,
 )
+from lance_io.store.failures import StoreFull
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.store.upload import PartUpload
 from tests.http_faults import (
@@ -180,6 +181,16 @@ async def test_the_throttled_go_ahead_of_those_that_were_not_sent_yet(operation:
         await store.aclose()
     keys = [request.line.split()[1].rpartition("/")[2] for request in server.requests]
     assert keys == ["first", "second", "first", "third"]
+
+
+@pytest.mark.parametrize("if_absent", [False, True])
+async def test_a_server_without_room_is_not_asked_again(if_absent: bool) -> None:
+    async with FaultServer(CONTENT, [status(507, "XMinioStorageFull", "no free space")] * 9) as server:
+        store = store_on(server)
+        with pytest.raises(StoreFull, match="no free space") as caught:
+            await store.put("key", b"x", if_absent=if_absent)
+        await store.aclose()
+    assert (len(server.requests), caught.value.retryable, caught.value.status) == (1, False, 507)
 
 
 async def test_patience_ends() -> None:
