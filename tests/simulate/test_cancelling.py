@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -15,6 +16,8 @@ import pytest
 from lance_io import runtime
 from lance_io.testing.latency import run_virtual
 from lance_io.testing.wrap import WrappedStore
+from tests.simulate.test_compaction_faults import ROWS as COMPACTED
+from tests.simulate.test_compaction_faults import compact, world_with_rows
 from tests.simulate.test_crashes import world_of
 from tests.simulate.world import CASES, SIZE, Case, World
 
@@ -105,6 +108,35 @@ def test_cancelling_at_any_moment(case: Case, database: bool, times: int) -> Non
         committed.append(left == after)
     assert committed == sorted(committed), "once it is too late to stop, it stays so"
     assert committed[0] is False and committed[-1] is True
+
+
+@pytest.mark.parametrize("database", [False, True], ids=["put-absent", "database"])
+def test_a_compaction_that_is_cancelled_before_it_commits_makes_no_version(database: bool) -> None:
+    """It commits twice; cancelled in between it has reserved ids, and changed no row."""
+    case = replace(CASES[0], change=compact)
+    sent: list[int] = []  # when manifests, or their staging objects, were
+    request = MomentsStore.request
+
+    async def noted(store: MomentsStore, one: Request, send: Callable[[], Awaitable[T]]) -> T:
+        if one.is_write and "/_versions/" in one.key:
+            sent.append(store.num_moments)
+        return await request(store, one, send)
+
+    world = world_with_rows(database=database)
+    before = world.newest()[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MomentsStore, "request", noted)
+        done, num_moments = cancelled(world, case, None, 0)
+    assert done and world.newest() == (before + 2, COMPACTED)
+    versions = {}
+    for at in sorted({*range(0, num_moments, STEP), *(moment - 1 for moment in sent), *sent, num_moments - 1}):
+        world = world_with_rows(database=database)
+        cancelled(world, case, at, 1)
+        version, rows = world.check()
+        assert rows == COMPACTED
+        versions[at] = version - before
+    assert {versions[at] for at in versions if at < sent[0]} == {0}
+    assert list(versions.values()) == sorted(versions.values()) and versions[num_moments - 1] == 2
 
 
 class GatedStore(WrappedStore):
