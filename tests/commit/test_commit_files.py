@@ -31,7 +31,7 @@ def target() -> CommitTarget:
 
 
 def keys(target: CommitTarget) -> set[str]:
-    return {meta.key for meta in target.place.store.list_sync("")}
+    return {meta.key for meta in target.place.store.list_sync("")}  # type: ignore[attr-defined]
 
 
 def losing(files: CommitFiles, key: str) -> Plan[None]:

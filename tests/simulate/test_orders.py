@@ -86,7 +86,7 @@ async def index(session: Session) -> None:
     state = (await AsyncDataset.open(URI, session=session))._state
     uuid = str(uuid4())
     await state.location.store.put(state.location.key("_indices", uuid, "page.lance"), b"an index")
-    entry = IndexMetadata(uuid, "by_a", (0,), state.manifest.version, frozenset(state.fragment_ids))
+    entry = IndexMetadata(uuid, f"by_a {uuid}", (0,), state.manifest.version, frozenset(state.fragment_ids))
     target = CommitTarget(state.location, session.handler(state.location))
     transaction = Transaction(state.manifest.version, ops.CreateIndex((entry,)))
     await drive_async(commit(target, CommitRequest(transaction, base=state.manifest)))

@@ -102,7 +102,7 @@ def _files_of(current: Manifest | None, fragment_ids: Collection[int]) -> dict[i
     """The data files of some fragments of a version, by fragment id."""
     if current is None or not fragment_ids:
         return {}
-    messages = current.message.fragments
+    messages: Sequence[table_pb2.DataFragment] = current.message.fragments
     if len(fragment_ids) > len(current.fragments) // 8:
         messages = messages[:]  # a list, which is many times faster than a repeated field
     places = [(place, one) for place, one in enumerate(current.fragments.ids) if one in fragment_ids]
