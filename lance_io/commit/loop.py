@@ -6,7 +6,8 @@
     turn      of those that commit to the table in this process (`commit_queue.py`); the last round is in it
     last      create the manifest, if its number is free
 
-A Restore pins the version that it restores first, and looks for cleanups (`pins.py`): two rounds more.
+A Restore pins the version that it restores first, and looks for cleanups (`pins.py`): two rounds more. So does a
+detached commit with the version that it builds on, which need not be the newest.
 
 Where a cleanup has removed versions between the one that the transaction was made for and the newest, nobody can tell
 from transactions whether it fits: `table/transaction/continuity.py` decides by what the two manifests say.
@@ -359,8 +360,8 @@ class _Loop:
                 return None
 
     def _hold(self) -> Plan[bool]:
-        """Pin the version that is to be restored, unless cleanups are sure to see it; whether it was done."""
-        version, earlier = self._restored, self.pin
+        """Pin the old version that is built on, unless cleanups are sure to see it; whether it was done."""
+        version, earlier = self._old_version, self.pin
         if version is None or is_detached(version) or (earlier is not None and earlier.is_fresh(self.target.clock)):
             return False
         self.pin = yield from pin_version(self.target.place, version, self.target.clock)
@@ -407,6 +408,8 @@ class _Loop:
     def _gather_detached(self, base: Manifest) -> Plan[None]:
         """A detached version builds on the one that its writer holds, whatever came since."""
         yield from self._round(fresh=True)
+        if self.pin is not None:
+            yield from self.target.handler.find_version(self.target.place, base.version)
         if base.index_offset is not None and base.index_section is None:
             yield from self._read_version(base.version)
             self.base = self._manifest(base.version)
@@ -474,6 +477,13 @@ class _Loop:
         if self._restored is not None and self._restored not in self.fetched:
             plans.append(self._read_version(self._restored))
         return plans
+
+    @property
+    def _old_version(self) -> int | None:
+        """A version that this one needs and a cleanup may remove: the restored one, or that below a detached one."""
+        if self._restored is None and self.request.detached and self.base is not None:
+            return self.base.version
+        return self._restored
 
     @property
     def _restored(self) -> int | None:

@@ -54,7 +54,7 @@ NAMES: Final = (
 COMMITS: Final = {"compact": 2, "compact-deferred": 2}  # how many a call makes
 ROOT: Final = str(Path(lance_io.__file__).parent)
 DATASET: Final = f"{ROOT}/dataset/"
-STEPS: Final = 4 * SIZE  # of those where functions are called
+STEPS: Final = 2 * SIZE**2  # of those where functions are called
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,13 +43,7 @@ def world_of(*, stable: bool, database: bool) -> ChainWorld:
 
 
 def run_chain(world: ChainWorld, mine: Change, stale: list[Change], strikes: list[Strike]) -> Outcome:
-    """A chain, and whether all that must be true is.
-
-    A detached version builds on one that is no longer the newest, which a cleanup meanwhile may remove: nobody pins it.
-    """
-    if mine.name == "detached":
-        stale = [one for one in stale if one.name != "clean"]
-        strikes = [replace(one, changes=tuple(each for each in one.changes if each.name != "clean")) for one in strikes]
+    """A chain, and whether all that must be true is."""
     outcome = world.run(mine, stale, strikes)
     assert is_legal(outcome, OF_SCHEMA | {"add-index"}), repr(outcome.error)
     world.check(outcome, in_place=IN_PLACE.get(mine.name, False))
