@@ -34,6 +34,7 @@ from lance_io.commit.cleanup_reads import (
 from lance_io.commit.cleanup_removal import Removal
 from lance_io.commit.cleanup_values import CleanupPlan, CleanupStats, OldVersion
 from lance_io.commit.latest import versions_prefix
+from lance_io.commit.other_names import one_name_each
 from lance_io.commit.pins import time_ns
 from lance_io.errors import LanceError, UsageError
 from lance_io.format.schema import BLOB_FOLDER
@@ -128,7 +129,7 @@ def plan_cleanup(
     held = yield from find_held(root or place, branch, blobs_of)
     listed: list[ObjectMeta] = yield List(place.store, versions_prefix(place.path))
     parsed = [(meta, parse_manifest_name(meta.name)) for meta in listed]
-    named = [(meta, name) for meta, name in parsed if name is not None]
+    named = one_name_each((meta, name) for meta, name in parsed if name is not None)
     attached = {name.version: meta for meta, name in named if name.scheme != "detached"}
     now_ns = target.clock.time_ns()
     sorted_out, manages_blobs = _SortedOut(kept=held.files), False
@@ -196,6 +197,7 @@ def plan_cleanup(
         kept_tags=tuple(sorted(sorted_out.tagged)),
         num_young=sorted_out.num_young,
         blobs_of=blobs_of,
+        has_other_names=len(named) < sum(name is not None for _, name in parsed),
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lance_io.commit.latest import versions_prefix
+from lance_io.commit.latest import read_named, versions_prefix
 from lance_io.errors import FormatError, NotFound
 from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Together, ask
-from lance_io.plans.store_requests import List, Read
+from lance_io.plans.store_requests import List
 from lance_io.records import dataclass
 from lance_io.store.api import NAMES_DIRECTLY_BELOW, ObjectMeta
 from lance_io.table.manifest.flags import MANAGED_BLOBS
@@ -116,7 +116,7 @@ def _read_refs(root: Location, metas: Sequence[ObjectMeta]) -> Plan[list[tuple[s
 
 def _read_if_there(place: Location, key: str) -> Plan[bytes | None]:
     try:
-        return bytes((yield Read(place.store, key)))
+        return bytes((yield from read_named(place.store, key)))
     except NotFound:
         return None  # it was removed since it was listed
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from lance_io.commit.cleanup_reads import READS_AT_ONCE, Held, find_held_versions, managed_blobs, read_manifests
 from lance_io.commit.cleanup_values import CleanupPlan, CleanupStats, OldVersion, count_removed
+from lance_io.commit.other_names import both_names
 from lance_io.commit.pins import announce, pinned_versions, release, time_ns
 from lance_io.errors import LanceError, StoreError
 from lance_io.io import trace_events
@@ -119,7 +120,8 @@ class Removal:
         Who builds on a version pins it, then reads its manifest: once that is gone, nobody begins to. Who began before
         has a pin, or has ended. So what is held after the removal is put back, and keeps its files.
         """
-        pinned = yield from pinned_versions(self.place)
+        versions = [one.version for one in batch]
+        pinned = yield from pinned_versions(self.place, versions)
         held = yield from find_held_versions(self.plan.root, self.plan.branch)
         spared = [one for one in batch if self._is_spared(one, held, pinned)]
         yield from self._keep(one.file for one in spared)
@@ -130,7 +132,7 @@ class Removal:
     def _remove_and_look_again(self, going: Sequence[OldVersion], copies: Mapping[ObjectMeta, bytes]) -> Plan[None]:
         """Remove manifests, and put back those that somebody had begun to build on; not to be interrupted."""
         gone = yield from self._remove([one.file for one in going])
-        pinned = yield from pinned_versions(self.place)
+        pinned = yield from pinned_versions(self.place, versions)
         held = yield from find_held_versions(self.plan.root, self.plan.branch)
         wanted = [one for one in going if one.version in pinned or held.has(one.version)]
         back = {one.file: copies[one.file] for one in wanted if one.file in copies}
@@ -259,7 +261,7 @@ class Removal:
         if self.deletes_per_s is not None and (self.gone or self.removed or self.failed):
             yield Pause(len(keys) / self.deletes_per_s)
         try:
-            yield Remove(self.place.store, keys)
+            yield Remove(self.place.store, both_names(metas) if self.plan.has_other_names else keys)
         except LanceError as error:
             _logger.warning("cleanup: %d files could not be removed: %s", len(keys), error)
             self.failed.update(keys)

@@ -71,6 +71,7 @@ class CleanupPlan:
     kept_tags  versions that only a tag keeps
     num_young  how many versions only their age keeps
     blobs_of   gives the managed blobs that a version refers to
+    has_other_names  whether there were manifests under two names, both of which go then
     """
 
     policy: CleanupPolicy
@@ -85,6 +86,7 @@ class CleanupPlan:
     kept_tags: tuple[int, ...] = ()
     num_young: int = 0
     blobs_of: BlobsOf | None = None
+    has_other_names: bool = False
 
     @property
     def stats(self) -> CleanupStats:

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.handler import Created, NewVersion, Taken
+from lance_io.commit.other_names import create_version
 from lance_io.errors import CommitUnknownError, LanceError
 from lance_io.plans.plan import Shielded
 from lance_io.plans.store_requests import Put
@@ -45,7 +46,7 @@ def _decide(
 ) -> Plan[Any]:
     files.outcome = "sent"  # and stays so after an error that nobody foresaw
     try:
-        outcome: Created | Taken = yield from target.handler.create(target.place, new)
+        outcome = yield from create_version(target.place, target.handler, new)
     except CommitUnknownError:
         raise
     except LanceError:  # of which the handler says that the version is not there

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 from uuid import uuid4
 
 from lance_io.commit.handler import Created, NewVersion, StagedObjects, Taken
@@ -49,10 +49,12 @@ from lance_io.table.manifest.paths import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
+
+T = TypeVar("T")
 
 TRIES_MAX: Final = 4
 ROWS_AT_ONCE: Final = 64
@@ -124,6 +126,11 @@ class ExternalHandler:
     def answers_sync(self) -> bool:
         """Whether the database does."""
         return self.rows.answers_sync
+
+    @property
+    def decides_by_name(self) -> bool:
+        """The row of the number does."""
+        return False
 
     def prepare(self, place: Location) -> Plan[None]:
         """Look at the database table once."""
@@ -222,6 +229,11 @@ class ExternalHandler:
         if not listed:
             raise NotFound(f"Dataset at path {place.uri} was not found: it has no versions", path=place.uri)
         return listed[-1]
+
+    def find_latest_and(self, place: Location, use: Callable[[VersionFile], Plan[T]]) -> Plan[tuple[VersionFile, T]]:
+        """By the highest row."""
+        newest = yield from self.find_latest(place)
+        return newest, (yield from use(newest))
 
     def find_version(self, place: Location, version: int) -> Plan[VersionFile]:
         """One version; an object without a row gets one."""

@@ -10,7 +10,7 @@ A handler is free of state about tables, so that one serves all tables of a stor
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lance_io.commit.latest import VersionFile
 from lance_io.errors import LanceError
@@ -19,11 +19,14 @@ from lance_io.table.manifest.manifest import decode_origin
 from lance_io.table.manifest.paths import VERSIONS, ManifestName, NamingScheme, manifest_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer, Durability, ObjectMeta
     from lance_io.store.url import Location
+    from lance_io.table.manifest.manifest import Manifest
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class NewVersion:
 
     uuid        of its transaction, by which it is recognised
     durability  of its file; None is the store's
+    is_mixed    whether the listing that it follows showed names of both kinds; see `VersionFile`
+    base        the version that it is built on, of the same sequence; None for the first one
     """
 
     version: int
@@ -39,6 +44,8 @@ class NewVersion:
     data: bytes
     uuid: str
     durability: Durability | None = None
+    is_mixed: bool = False
+    base: Manifest | None = None
 
     def key(self, place: Location) -> str:
         """Key of its file."""
@@ -95,6 +102,10 @@ class CommitHandler(Protocol):
     def answers_sync(self) -> bool:
         """Whether its own requests can be answered without a loop."""
 
+    @property
+    def decides_by_name(self) -> bool:
+        """Whether a version is there as soon as there is a file of its name, so that two names are two."""
+
     def prepare(self, place: Location) -> Plan[None]:
         """Find out once whether it works here; may run beside anything before `create`.
 
@@ -109,6 +120,9 @@ class CommitHandler(Protocol):
 
     def find_latest(self, place: Location) -> Plan[VersionFile]:
         """The newest version. Raises `NotFound` when there is none."""
+
+    def find_latest_and(self, place: Location, use: Callable[[VersionFile], Plan[T]]) -> Plan[tuple[VersionFile, T]]:
+        """The newest version, and what `use` makes of it, which may be asked for twice; see `latest.py`."""
 
     def find_version(self, place: Location, version: int) -> Plan[VersionFile]:
         """One version. Raises `NotFound`."""

@@ -96,6 +96,11 @@ class LockHandler:
         """The lock may block, in the caller's thread as in any other."""
         return True
 
+    @property
+    def decides_by_name(self) -> bool:
+        """Under the lock it is looked for the file of that name."""
+        return True
+
     def prepare(self, place: Location) -> Plan[None]:
         """Nothing is asked of the store."""
         yield from ()
@@ -110,6 +115,10 @@ class LockHandler:
     def find_latest(self, place: Location) -> Plan[VersionFile]:
         """By the listing."""
         return (yield from self._names.find_latest(place))
+
+    def find_latest_and(self, place: Location, use: Callable[[VersionFile], Plan[T]]) -> Plan[tuple[VersionFile, T]]:
+        """By the listing."""
+        return (yield from self._names.find_latest_and(place, use))
 
     def find_version(self, place: Location, version: int) -> Plan[VersionFile]:
         """By its names."""

@@ -30,6 +30,8 @@ from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.commit_queue import Made, Turn
 from lance_io.commit.deciding_write import write_deciding
 from lance_io.commit.handler import Created, NewVersion, Taken
+from lance_io.commit.latest import read_named
+from lance_io.commit.other_names import is_undecided, list_decided
 from lance_io.commit.pins import pin_version, release
 from lance_io.commit.rebase_reads import rebase
 from lance_io.commit.record import recorded_transaction
@@ -190,7 +192,7 @@ def _find_created(
     target: CommitTarget, transaction: Transaction, first: VersionFile, version: int, files: CommitFiles
 ) -> Plan[CommittedVersion]:
     """The first version, if an earlier call with the same transaction made it. Raises `AlreadyExists` if not."""
-    data = yield Read(target.place.store, first.key)
+    data = yield from read_named(target.place.store, first.key)
     manifest = decode_manifest(data)
     if first.version != version or manifest.transaction_file != transaction.file_name:
         raise _exists(target)
@@ -420,6 +422,8 @@ class _Loop:
         listing = self.listing
         if listing is None or self.target.clock.monotonic() - listing.taken_at > LISTING_AGE_MAX_S:
             return False
+        if listing.newest is not None and is_undecided(listing.newest):
+            return False
         return listing.after <= self.checked or listing.newest is None or listing.newest.version <= self.checked
 
     def _round(self, *, fresh: bool) -> Plan[None]:
@@ -443,7 +447,7 @@ class _Loop:
         if self.turn.has_come:
             self.began, self.is_whole = taken_at, True
         after = self.checked if self.base is None else min(self.checked, self.base.version)
-        versions = yield from self.target.handler.list_after(self.target.place, after)
+        versions = yield from list_decided(self.target, after, self.base)
         self.listing = Listing(versions, after, taken_at)
 
     def _newest(self) -> VersionFile:
@@ -511,7 +515,7 @@ class _Loop:
 
     def _read(self, version: int, key: str) -> Plan[None]:
         try:
-            self.fetched[version] = bytes((yield Read(self.target.place.store, key)))
+            self.fetched[version] = bytes((yield from read_named(self.target.place.store, key)))
         except NotFound:
             if self.listing is not None and version == self.listing.versions[-1].version:
                 raise  # an older one was cleaned up meanwhile, and is simply not checked
@@ -685,7 +689,8 @@ class _Loop:
             version, scheme = secrets.randbits(63) | DETACHED_BIT, "detached"
         restored = None if self._restored is None else self._manifest(self._restored)
         file = _encode_manifest(target, self.base, self.request, transaction, version=version, restored=restored)
-        new = NewVersion(version, scheme, file.data, transaction.uuid, target.durability)
+        is_mixed = newest is not None and newest.is_mixed
+        new = NewVersion(version, scheme, file.data, transaction.uuid, target.durability, is_mixed, self.base)
         asked_at = target.clock.monotonic()
 
         def tell(created: VersionFile) -> None:

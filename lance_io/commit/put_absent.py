@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lance_io.commit.handler import Created, NewVersion, StagedObjects, Taken
-from lance_io.commit.latest import find_latest, find_version, list_after
+from lance_io.commit.latest import find_latest, find_latest_and, find_version, list_after
 from lance_io.errors import AlreadyExists, CommitUnknownError, LanceError, NotFound, StoreError
 from lance_io.plans.plan import Pause
 from lance_io.plans.store_requests import Head, ProbeCreate, Put, Read
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer, Durability, ObjectStore
     from lance_io.store.url import Location
+
+T = TypeVar("T")
 
 PUTS_MAX: Final = 5
 READS_MAX: Final = 3
@@ -49,6 +51,11 @@ class PutAbsentHandler:
     @property
     def answers_sync(self) -> bool:
         """It asks nobody but the store."""
+        return True
+
+    @property
+    def decides_by_name(self) -> bool:
+        """The name is what can be created once."""
         return True
 
     def prepare(self, place: Location) -> Plan[None]:
@@ -70,6 +77,10 @@ class PutAbsentHandler:
     def find_latest(self, place: Location) -> Plan[VersionFile]:
         """By the listing; see `latest.py`."""
         return (yield from find_latest(place.store, place.path))
+
+    def find_latest_and(self, place: Location, use: Callable[[VersionFile], Plan[T]]) -> Plan[tuple[VersionFile, T]]:
+        """By the listing; see `latest.py`."""
+        return (yield from find_latest_and(place.store, place.path, use))
 
     def find_version(self, place: Location, version: int) -> Plan[VersionFile]:
         """By its names."""

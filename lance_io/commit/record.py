@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lance_io.commit.latest import newer_key, read_named
 from lance_io.errors import FormatError, LanceError, NotFound
 from lance_io.plans.store_requests import Read, ReadCopied
 from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, read_section
@@ -23,10 +25,10 @@ def read_manifest(place: Location, key: str, version: int, *, is_kept: bool = Fa
 
     is_kept  whether a disk cache, if there is one, is to keep it
 
-    Raises `NotFound` when it is not there, `FormatError` for damage and for a manifest of another version than its
-    name says.
+    A file that has been renamed since it was listed is found by its newer name. Raises `NotFound` when it is not there,
+    `FormatError` for damage and for a manifest of another version than its name says.
     """
-    data: Buffer = yield (ReadCopied if is_kept else Read)(place.store, key)
+    data = yield from read_named(place.store, key, ReadCopied if is_kept else Read)
     return manifest_in_bytes(data, key, version), data
 
 
@@ -39,7 +41,7 @@ def manifest_in_bytes(data: Buffer, key: str, version: int) -> Manifest:
         raise
     if manifest.version != version:
         raise FormatError(f"the manifest is of version {manifest.version}, its name of {version}", path=key)
-    return manifest
+    return manifest if newer_key(key) is None else replace(manifest, has_old_name=True)
 
 
 def recorded_transaction(

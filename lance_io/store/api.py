@@ -114,6 +114,8 @@ class Selection:
     keys_only    only keys matter: what else is known of entries is left out where each would have to be looked at
                  (`Capabilities.described_list`), and names that lead to no file may be among them
     plain_names  only names of printable characters matter: others may come garbled, where that makes the answer shorter
+    also_behind  where the limit cuts the listing, the first entry behind this key, too: of stores that have read all
+                 names by then (`Capabilities.reads_whole_folders`); others leave it out
     """
 
     start_after: str | None = None
@@ -121,6 +123,7 @@ class Selection:
     delimiter: str | None = None
     keys_only: bool = False
     plain_names: bool = False
+    also_behind: str | None = None
 
 
 ALL: Final = Selection()
@@ -281,6 +284,7 @@ class Capabilities:
     suffix_range          `get_suffix` is one request (else two, but for objects that are not longer)
     ordered_list          listings come in ascending order of the key's UTF-8 bytes
     described_list        they tell size and etag of every entry without looking at each, even when asked for keys only
+    reads_whole_folders   a listing takes no less for being limited, so that `Selection.also_behind` is honoured
     equal_parts_required  all parts of a multipart upload but the last must have one size
     temporary_prefix      how the names of objects in the making begin, beside which they appear. Listings leave them
                           out unless the prefix asks for such names: who makes them may be gone
@@ -293,6 +297,7 @@ class Capabilities:
     suffix_range: bool = True
     ordered_list: bool = True
     described_list: bool = True
+    reads_whole_folders: bool = False
     equal_parts_required: bool = False
     temporary_prefix: str | None = None
     create_refusal: str = (

@@ -272,6 +272,11 @@ class StoreConformance:
             assert found == sorted(self.NAMES)
             assert await _names(place, start_after=place.key("a/1")) == sorted(self.NAMES)[2:]
             assert await _names(place, limit=3) == sorted(self.NAMES)[:3]
+            behind = sorted(self.NAMES)[5:6] if place.store.capabilities.reads_whole_folders else []
+            assert await _names(place, limit=3, also_behind=place.key(sorted(self.NAMES)[4])) == [
+                *sorted(self.NAMES)[:3],
+                *behind,
+            ]
         else:
             self._lacks("ordered_list", "promised in part")
 

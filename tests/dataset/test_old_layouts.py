@@ -89,11 +89,11 @@ def test_old_names_stay_until_they_are_migrated(tmp_path: Path) -> None:
     assert_same(uri)
 
 
-def test_names_of_both_schemes_in_one_folder_are_refused_by_both(tmp_path: Path) -> None:
+def test_a_manifest_under_the_number_of_another_is_refused_by_both(tmp_path: Path) -> None:
     uri = old_table(tmp_path / "t")
     shutil.copy(tmp_path / "t" / "_versions" / "3.manifest", tmp_path / "t" / "_versions" / f"{2**64 - 5}.manifest")
-    for library in (lance, lance_io):
-        with pytest.raises(ValueError, match="multiple manifest naming schemes"):
+    for library, what in ((lance, "multiple manifest naming schemes"), (lance_io, "of version 3, its name of 4")):
+        with pytest.raises(ValueError, match=what):
             library.dataset(uri)
     with pytest.raises(FormatError):
         lance_io.write_dataset(rows(8, 9), uri, mode="append")

@@ -101,7 +101,9 @@ def test_renaming_goes_on(fault: Fault) -> None:
             assert run(world.session(), migrate) is None
         assert world.check() == (3, ROWS)
         names = [key.rpartition("/")[2] for key in world.place.store._objects if "/_versions/" in key]  # type: ignore[attr-defined]
-        assert sorted(names) == [f"{2**64 - 1 - version:020d}.manifest" for version in (3, 2, 1)]
+        assert sorted(name for name in names if name.endswith(".manifest")) == [
+            f"{2**64 - 1 - version:020d}.manifest" for version in (3, 2, 1)
+        ]
         if number >= len(store.seen):
             assert outcome is None
             assert number > 0

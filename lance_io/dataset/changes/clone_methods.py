@@ -86,8 +86,12 @@ class DatasetClones(SyncFace, DatasetProperties):
     def migrate_manifest_paths_v2(self) -> None:
         """Name the manifests of this branch as new tables do, so that the newest version is found at once.
 
-        Nobody may write to the table meanwhile, and nobody can open its newest version. What was interrupted goes on
-        when it is called again: `lance_io.dataset(uri, version=1).migrate_manifest_paths_v2()`.
+        Others may read and write meanwhile with this library, of this release or later; pylance refuses the table until
+        all is done, and its handles from before must not commit. What was interrupted, of either library, goes on when
+        it is called again.
+
+        Raises `FormatError` with both transactions where two manifests of one number differ, when all others have their
+        new names; `CommitConflictError` (retryable) where a cleanup of these versions does not end.
         """
         self._run(namings.migrate_names(self._state))
 

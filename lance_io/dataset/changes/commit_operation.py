@@ -149,20 +149,18 @@ def commit_operation(
     """
     base, listing = target.manifest, None
     where = target.commit_target(scheme)
-    if base is None or detached:
+    if base is None:
         taken_at = where.clock.monotonic()
         try:
-            newest = yield from target.handler.find_latest(target.location)
+            newest, base = yield from target.handler.find_latest_and(target.location, target.manifest_in)
         except NotFound as error:
-            if base is not None:
-                raise
             return (yield from _create(target, transaction, stable_row_ids, scheme, error))
-        if detached:
-            base = yield from _detached_base(target, transaction, newest)
-        else:
-            base = yield from target.manifest_in(newest)
-            is_made_for = newest.version == transaction.read_version
-            listing = Listing([newest], newest.version, taken_at) if is_made_for else None
+        if newest.version == transaction.read_version:
+            listing = Listing([newest], newest.version, taken_at)
+    elif detached:
+        newest = yield from target.handler.find_latest(target.location)
+    if detached:
+        base = yield from _detached_base(target, transaction, newest, base)
     elif is_detached(base.version) and not transaction.read_version:
         raise OperationError(
             f"version {base.version} is detached: no version can follow it. Check out one of the table's versions and "
@@ -187,9 +185,11 @@ def commit_operation(
 
 
 def _detached_base(
-    target: WriteTarget, transaction: Transaction | StoredTransaction, newest: VersionFile
+    target: WriteTarget, transaction: Transaction | StoredTransaction, newest: VersionFile, at_hand: Manifest
 ) -> Plan[Manifest]:
     """The version that a detached one builds on, as in pylance.
+
+    at_hand  the version that the caller holds, else the newest
 
     It is the one that the caller holds; where the caller only knows the place, the newest, or the detached one that the
     transaction was made for. A schema without field ids has those of the version that it was made for, and is for that.
@@ -197,11 +197,11 @@ def _detached_base(
     if newest.scheme == "V1":
         uri = target.location.uri
         raise OperationError(f"Not supported: detached commits cannot be used with v1 manifest paths, as in {uri}")
-    held, version = target.manifest, transaction.read_version
-    is_made_for = _has_plain_schema(transaction.operation) or (held is None and is_detached(version))
-    if version and is_made_for and (held.version if held is not None else newest.version) != version:
+    version = transaction.read_version
+    is_made_for = _has_plain_schema(transaction.operation) or (target.manifest is None and is_detached(version))
+    if version and is_made_for and at_hand.version != version:
         return (yield from manifest_of(target.location, version, target.session))
-    return held if held is not None else (yield from target.manifest_in(newest))
+    return at_hand
 
 
 def _has_plain_schema(operation: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lance_io.commit.latest import read_named
 from lance_io.dataset.blobs.managed_blobs import ManagedBlobs
 from lance_io.dataset.distributed.job_history import is_pending, transactions_after
 from lance_io.dataset.distributed.task_files import is_of_job
@@ -13,7 +14,7 @@ from lance_io.dataset.version.versions import manifest_in
 from lance_io.errors import NotFound, UsageError
 from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Together
-from lance_io.plans.store_requests import List, Read, Remove
+from lance_io.plans.store_requests import List, Remove
 from lance_io.table.manifest.flags import MANAGED_BLOBS
 from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.manifest.paths import BRANCHES, DATA, VERSIONS, parse_manifest_name
@@ -133,7 +134,7 @@ class _References:
     def of_version(self, key: str) -> Plan[set[str]]:
         """Paths that the manifest at a key refers to; none of one that was cleaned up meanwhile."""
         try:
-            manifest = decode_manifest((yield Read(self._target.location.store, key)))
+            manifest = decode_manifest((yield from read_named(self._target.location.store, key)))
         except NotFound:
             return set()
         return (yield from self.of(manifest))

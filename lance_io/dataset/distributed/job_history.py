@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.record import transaction_in
-from lance_io.dataset.version.versions import manifest_in
+from lance_io.dataset.version.versions import latest_manifest
 from lance_io.errors import NotFound
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List
@@ -28,10 +28,9 @@ _VERSIONS_AT_ONCE: Final = 8  # that are read side by side while a job is search
 def newest_manifest(location: Location, session: Session) -> Plan[Manifest | None]:
     """The newest version, None where there is no table."""
     try:
-        newest = yield from session.handler(location).find_latest(location)
+        return (yield from latest_manifest(location, session))
     except NotFound:
         return None
-    return (yield from manifest_in(location, newest, session.cache))
 
 
 def find_job(target: WriteTarget, job_id: str, versions_max: int, after: int = 0) -> Plan[int | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_io.plans.store_requests import Read
+from lance_io.commit.latest import read_named
 from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.manifest import decode_manifest
 
@@ -21,5 +21,5 @@ def load_indices(state: DatasetState) -> Plan[list[IndexMetadata]]:
     section = state.manifest.index_section
     if section is None:
         file = yield from state.session.handler(state.location).find_version(state.location, state.manifest.version)
-        section = decode_manifest((yield Read(state.location.store, file.key))).index_section
+        section = decode_manifest((yield from read_named(state.location.store, file.key))).index_section
     return [] if section is None else decode_indices(section)

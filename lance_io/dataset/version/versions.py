@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lance_io.commit.latest import list_versions
+from lance_io.commit.latest import list_versions, names_in_turn, read_named
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.record import manifest_in_bytes, read_manifest
 from lance_io.errors import LanceError, NotFound
 from lance_io.plans.plan import Together
-from lance_io.plans.store_requests import FindCopy, Read
+from lance_io.plans.store_requests import FindCopy
 from lance_io.table.manifest.manifest import Manifest, decode_summary
-from lance_io.table.manifest.paths import VERSIONS, manifest_names
+from lance_io.table.manifest.paths import VERSIONS
 
 if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
@@ -32,12 +32,13 @@ def latest_version(location: Location, session: Session) -> Plan[int]:
 
 
 def latest_manifest(location: Location, session: Session) -> Plan[Manifest]:
-    """The newest version's manifest: one listing, one read.
+    """The newest version's manifest: one listing, one read; beside that a listing of one key, if the first was cut.
 
     The read is saved when the store's version tag says that the cache holds this very object.
     """
-    newest = yield from session.handler(location).find_latest(location)
-    return (yield from manifest_in(location, newest, session.cache))
+    handler = session.handler(location)
+    _, manifest = yield from handler.find_latest_and(location, lambda file: manifest_in(location, file, session.cache))
+    return manifest
 
 
 def manifest_in(location: Location, file: VersionFile, cache: SearchCache) -> Plan[Manifest]:
@@ -77,13 +78,14 @@ def manifest_of(location: Location, version: int, session: Session) -> Plan[Mani
     if not isinstance(handler, PutAbsentHandler):  # a database knows where it is
         file = yield from handler.find_version(location, version)
         return (yield from manifest_in(location, file, session.cache))
-    for name in manifest_names(version):
-        copied = yield from _copied_manifest(location, location.key(VERSIONS, name), version, None)
-        if copied is not None:
-            return copied
-    for name in manifest_names(version):
+    for name in names_in_turn(version):
+        key = location.key(VERSIONS, name)
+        # A copy of an older name counts only where there is no newer one, which would be the version.
+        manifest = yield from _copied_manifest(location, key, version, None)
+        if manifest is not None:
+            return manifest
         try:
-            manifest, _ = yield from read_manifest(location, location.key(VERSIONS, name), version, is_kept=True)
+            manifest, _ = yield from read_manifest(location, key, version, is_kept=True)
         except NotFound:
             continue
         return manifest
@@ -109,7 +111,7 @@ def all_summaries(location: Location) -> Plan[list[tuple[int, datetime, dict[str
 
 
 def _summary(location: Location, key: str) -> Plan[tuple[int, datetime, dict[str, str]]]:
-    data = yield Read(location.store, key)
+    data = yield from read_named(location.store, key)
     try:
         version, timestamp_ns, totals = decode_summary(data)
     except LanceError as error:

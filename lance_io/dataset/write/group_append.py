@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.commit.latest import VersionFile
     from lance_io.commit.target import CommittedVersion
     from lance_io.dataset.changes import remove_versions as cleanups
     from lance_io.dataset.version.state import DatasetState
@@ -548,14 +549,18 @@ class _Version:
             return None, None
         taken_at = self._target.commit_target().clock.monotonic()
         try:
-            newest = yield from self._target.handler.find_latest(self._target.location)
+            found = yield from self._target.handler.find_latest_and(self._target.location, self._manifest_in)
         except NotFound:
             self.absent = [append for append in self.appends if append.target.manifest is None]
             return None, None
-        listing = Listing([newest], newest.version, taken_at)
+        newest, manifest = found
+        return Listing([newest], newest.version, taken_at), manifest
+
+    def _manifest_in(self, newest: VersionFile) -> Plan[Manifest]:
+        """What is in the newest version, which may be the last one that was made here."""
         if self._made is not None and self._made.last.file == newest and newest.etag is not None:
-            return listing, self._made.last.manifest
-        return listing, (yield from self._target.manifest_in(newest))
+            return self._made.last.manifest
+        return (yield from self._target.manifest_in(newest))
 
     def _find_bases(self, newest: Manifest | None) -> dict[int, Manifest]:
         """The version that each append is made for, by its `id`."""

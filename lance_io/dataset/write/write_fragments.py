@@ -212,10 +212,12 @@ def _base(target: WriteTarget) -> Plan[Manifest | None]:
     if target.manifest is not None:
         return target.manifest
     try:
-        newest = yield from target.handler.find_latest(target.location)
+        _, newest = yield from target.handler.find_latest_and(
+            target.location, lambda file: manifest_in(target.location, file, target.session.cache)
+        )
     except NotFound:
         return None
-    return (yield from manifest_in(target.location, newest, target.session.cache))
+    return newest
 
 
 # -- files that somebody else wrote ------------------------------------------------------------------------------------

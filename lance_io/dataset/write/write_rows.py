@@ -181,15 +181,17 @@ def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOption
     if target.manifest is not None:
         return (yield from _add(target, target.manifest, None, rows, given, options))
     taken_at = target.commit_target().clock.monotonic()
+    needs_base = options.mode == "append" or options.version is None or options.bases.are_asked_for
+
+    def find_base(newest: VersionFile) -> Plan[Manifest | None]:
+        return (yield from target.manifest_in(newest)) if needs_base else None
+
     try:
-        newest = yield from target.handler.find_latest(target.location)
+        newest, base = yield from target.handler.find_latest_and(target.location, find_base)
     except NotFound:
         _logger.warning("no table at %s: it is created", target.location.uri)
         return (yield from _create(target, rows, given, options))
     listing = Listing([newest], newest.version, taken_at)
-    base = None
-    if options.mode == "append" or options.version is None or options.bases.are_asked_for:
-        base = yield from target.manifest_in(newest)
     return (yield from _add(target, base, listing, rows, given, options))
 
 

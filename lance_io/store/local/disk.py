@@ -84,7 +84,9 @@ class LocalStore:
 
     scheme = "file"
     identity = "file://"
-    capabilities = Capabilities(compare_and_swap=False, described_list=False, temporary_prefix=TEMPORARY_PREFIX)
+    capabilities = Capabilities(
+        compare_and_swap=False, described_list=False, reads_whole_folders=True, temporary_prefix=TEMPORARY_PREFIX
+    )
 
     def __init__(
         self, *, profile: StoreProfile = LOCAL, stats: StoreStats | None = None, durability: Durability = "full"

@@ -80,20 +80,29 @@ def list_files(prefix: str, asked: Selection) -> Iterator[ObjectMeta]:
     Where only keys are asked for, files are not looked at: size 0, no etag, no time.
     """
     folder, _, beginning = prefix.rpartition("/")
-    return islice(_Walk(asked).below(f"{folder}/", beginning, frozenset()), asked.limit)
+    walk = _Walk(asked, asked.start_after)
+    found = walk.below(f"{folder}/", beginning, frozenset())
+    yield from islice(found, asked.limit)
+    if asked.limit is not None and asked.also_behind is not None:
+        walk.start_after = max(asked.also_behind, walk.start_after or "")
+        yield from islice(found, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Walk:
+    """start_after  may be moved on while the walk is under way."""
+
     asked: Selection
+    start_after: str | None
 
     def below(self, folder: str, beginning: str, seen: frozenset[tuple[int, int]]) -> Iterator[ObjectMeta]:
         """What a folder holds whose name begins so; `seen` identifies it and the folders around it."""
-        start_after, is_recursive = self.asked.start_after, self.asked.delimiter is None
+        is_recursive = self.asked.delimiter is None
         for name in _names(folder, beginning, is_top=not seen):
             path, is_folder = folder + name, name.endswith("/")
             if name.startswith(TEMPORARY_PREFIX) and not beginning.startswith(TEMPORARY_PREFIX):  # hidden
                 continue
+            start_after = self.start_after
             is_after = start_after is None or path > start_after
             if is_folder and is_recursive:
                 # also those that sort before `start_after`, when that lies inside

@@ -111,6 +111,7 @@ class Manifest:
     stored                           the message, which may lack the fields of a wide schema until it is asked for them
     index_section                    content of the index section; None without one, and when it was not among the
                                      bytes that were decoded
+    has_old_name                     whether it was read under its V1 name, beside which another may come to be
     """
 
     version: int
@@ -132,6 +133,7 @@ class Manifest:
     writer: str
     stored: StoredMessage = field(repr=False, compare=False)
     index_section: bytes | None = field(default=None, repr=False, compare=False)
+    has_old_name: bool = field(default=False, repr=False, compare=False)
 
     @property
     def message(self) -> table_pb2.Manifest:

@@ -258,8 +258,7 @@ def test_an_interrupted_migration_goes_on(tmp_path: Path) -> None:
     table = lance_io.write_dataset(rows(0, 4), uri, enable_v2_manifest_paths=False)
     table.delete("a = 0")
     shutil.copy(f"{uri}/_versions/1.manifest", f"{uri}/_versions/{2**64 - 2:020d}.manifest")
-    with pytest.raises(LanceError):
-        lance_io.dataset(uri)
+    assert lance_io.dataset(uri).version == 2
     asyncio.run(lance_io.AsyncDataset.of(lance_io.dataset(uri, version=2)).migrate_manifest_paths_v2())
     assert lance.dataset(uri).count_rows() == 3
     assert lance.dataset(uri, version=1).count_rows() == 4
