@@ -132,7 +132,7 @@ class Removal:
     def _remove_and_look_again(self, going: Sequence[OldVersion], copies: Mapping[ObjectMeta, bytes]) -> Plan[None]:
         """Remove manifests, and put back those that somebody had begun to build on; not to be interrupted."""
         gone = yield from self._remove([one.file for one in going])
-        pinned = yield from pinned_versions(self.place, versions)
+        pinned = yield from pinned_versions(self.place, [one.version for one in going])
         held = yield from find_held_versions(self.plan.root, self.plan.branch)
         wanted = [one for one in going if one.version in pinned or held.has(one.version)]
         back = {one.file: copies[one.file] for one in wanted if one.file in copies}

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.commit.handler import CommitHandler
+    from lance_io.commit.target import Clock
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer, ObjectMeta
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 _MANIFESTS_AT_ONCE: Final = 64
 _LOOKS_MAX: Final = 5  # at manifests that differ: a writer may be about to take its own back
-_FIRST_PAUSE_S: Final = 0.1
+_FIRST_PAUSE_S: Final = 0.2
 _SHOWN_MAX: Final = 5
 
 
@@ -50,16 +51,16 @@ def migrate_names(state: DatasetState) -> Plan[None]:
         raise UnsupportedError(
             f"{place.uri}: the names of its manifests are in a database, which this does not change", path=place.uri
         )
-    looks = 0
+    clock, looks = SystemClock(), 0
     while old := (yield from _find_old_names(place)):
         differing: list[tuple[int, str]] = []
         for start in range(0, len(old), _MANIFESTS_AT_ONCE):
-            differing += yield from _rename(place, handler, old[start : start + _MANIFESTS_AT_ONCE])
+            differing += yield from _rename(place, handler, old[start : start + _MANIFESTS_AT_ONCE], clock)
         if len(differing) == len(old):
             looks += 1
             if looks == _LOOKS_MAX:
                 raise (yield from _two_commits(place, differing))
-            yield Pause(_FIRST_PAUSE_S * 2**looks)
+            yield Pause(clock.random() * _FIRST_PAUSE_S * 2**looks)
     yield from release_expired(place)
 
 
@@ -70,9 +71,10 @@ def _find_old_names(place: Location) -> Plan[list[tuple[int, str]]]:
     return sorted(((name.version, meta.key) for meta, name in named if name.scheme == "V1"), reverse=True)
 
 
-def _rename(place: Location, handler: CommitHandler, old: Sequence[tuple[int, str]]) -> Plan[list[tuple[int, str]]]:
+def _rename(
+    place: Location, handler: CommitHandler, old: Sequence[tuple[int, str]], clock: Clock
+) -> Plan[list[tuple[int, str]]]:
     """Rename some manifests, newest first; gives those that are left since there are others of their numbers."""
-    clock = SystemClock()
     note = yield from pin_names(place, old[-1][0], old[0][0], clock)
     try:
         newest = yield from _copy(place, handler, *old[0])
