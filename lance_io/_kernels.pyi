@@ -997,6 +997,15 @@ def measure_texts(
     characters_before                                   text, place of a byte; -1 below 0
     """
 
+def find_invalid_text(
+    data: Buffer, offsets: Buffer, wide: bool, present: Buffer | None, first_bit: int, /
+) -> int | None:
+    """The first of n texts that is present and is not UTF-8; None where all are.
+
+    offsets  i32[n+1] (i64 if `wide`)
+    present  a bit for each text, from `first_bit` on, LSB first; None where all are
+    """
+
 def split_texts(
     num_rows: int, arguments: list[TextArgument], present: Buffer | None, wide: bool, /
 ) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer]:

@@ -118,6 +118,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(text::change::change_texts, m)?)?;
     m.add_function(wrap_pyfunction!(text::measure::measure_texts, m)?)?;
     m.add_function(wrap_pyfunction!(text::split::split_texts, m)?)?;
+    m.add_function(wrap_pyfunction!(text::valid::find_invalid_text, m)?)?;
     m.add_function(wrap_pyfunction!(text::digests::digest_texts, m)?)?;
     m.add_function(wrap_pyfunction!(text::codes::random_uuids, m)?)?;
     m.add_function(wrap_pyfunction!(text::times::read_times, m)?)?;

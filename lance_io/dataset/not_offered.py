@@ -124,7 +124,7 @@ _ROOT: Final = {
     "ShardingField": _LOG,
     "ShardingSpec": _LOG,
     "evaluate_sharding_spec": _LOG,
-    "simd_info": "the kernels of this release choose no instructions when they run",
+    "simd_info": "what the kernels choose when they run cannot be asked for",
     "tokenize": _INDEX,
 }
 

@@ -7,4 +7,5 @@ pub mod digests;
 pub mod measure;
 pub mod split;
 pub mod times;
+pub mod valid;
 pub mod words;

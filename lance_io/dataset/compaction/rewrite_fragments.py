@@ -97,7 +97,16 @@ def new_files(
         group_rows=options.max_rows_per_group,
         blob_references=True,
     )
-    return NewFiles(state.location, state.schema, version, limits, progress=progress, payloads=copies, checks_rows=True)
+    return NewFiles(
+        state.location,
+        state.schema,
+        version,
+        limits,
+        progress=progress,
+        payloads=copies,
+        checks_rows=True,
+        checks_texts=False,
+    )
 
 
 def budget_of(state: DatasetState, options: CompactionOptions) -> Budget:

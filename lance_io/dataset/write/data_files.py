@@ -139,6 +139,7 @@ class NewFiles:
     places      where they go, one after the other in turn; None for the table's own folder
     payloads    reads blobs that batches name in other files
     checks_rows whether what the rows add up to is compared with what goes into pages
+    checks_texts whether texts that are not UTF-8 are refused: not those that are in the table already
     fragments   what was written, of id 0; none for no rows
     """
 
@@ -156,6 +157,7 @@ class NewFiles:
         places: Sequence[FilePlace] | None = None,
         payloads: PayloadReader | None = None,
         checks_rows: bool = False,
+        checks_texts: bool = True,
     ) -> None:
         self.location = location
         self._places = places or (FilePlace.of_table(location),)
@@ -181,6 +183,7 @@ class NewFiles:
         self._warned_of: set[str] = set()
         self._batches = _batches(limits) if version == V0_1 else None
         self._file: FileWriting | None = None
+        self._first_row = 0 if checks_texts else None
         self._name = ""
         self._written: dict[int | None, list[str]] = {}  # keys by base path
         self._commit: CommitFiles | None = None
@@ -286,7 +289,8 @@ class NewFiles:
         self._name, self._place = self._new_name(), next(self._turn)
         folder = self._place.folder
         key = folder.key(self._name)
-        self._file = FileWriting(folder.store, key, self._schema, self._version, batches=self._batches, **self._options)
+        options = {**self._options, "first_row": self._first_row}
+        self._file = FileWriting(folder.store, key, self._schema, self._version, batches=self._batches, **options)
         if self._progress is not None:
             self._progress.begin(FragmentMetadata(0, [], 0))
         return self._file
@@ -298,6 +302,8 @@ class NewFiles:
         self._written.setdefault(self._place.base_id, []).extend([written.path, *beside])
         remember_written(self._place.folder.store, written, self._schema)
         self.fragments.append(new_fragment(self._name, written, self._place.base_id))
+        if self._first_row is not None:
+            self._first_row += written.num_rows
         if trace_events.listeners:
             trace_events.tell_files("create", "data", [self._name])
         if self._progress is not None:

@@ -55,6 +55,7 @@ def encode_binary(array: pa.Array, parts: PageParts, options: ColumnOptions | No
 
     options  what the field asks for; None for the items of a dictionary
     """
+    array = _without_hidden(array)
     offsets, data = _buffers(array)
     compression = None if options is None else options.compression
     if compression == "fsst" and offsets.dtype == np.int32:
@@ -95,6 +96,16 @@ def _compress(message: pb.ArrayEncoding, parts: PageParts, options: ColumnOption
         compression.level = options.compression_level
     if name in SCHEMES:
         parts.replace_last(lambda data: _kernels.compress_block(data, SCHEMES[name], options.compression_level))
+
+
+def _without_hidden(array: pa.Array) -> pa.Array:
+    """The same values, with no bytes where there is none: they are stored, and pylance wants text of them, too."""
+    if not array.null_count or array.type not in (pa.string(), pa.large_string()):
+        return array
+    offsets, _ = _buffers(array)
+    if not np.diff(offsets)[array.is_null().to_numpy(zero_copy_only=False)].any():
+        return array
+    return array.take(pa.array(np.arange(len(array))))
 
 
 def _buffers(array: pa.Array) -> tuple[Any, memoryview]:

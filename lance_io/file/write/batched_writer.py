@@ -28,12 +28,13 @@ from lance_io.format.v0_1.batch_end import encode_end, encode_page_table, statis
 from lance_io.format.version import V0_1
 from lance_io.levels.leaf_sums import LeafSums, check_sums
 from lance_io.levels.portable import copy_array
+from lance_io.levels.text_check import check_texts
 from lance_io.limits import KIB, ROWS_PER_BATCH
 from lance_io.plans.cpu_requests import Compute
 from lance_io.table.transaction.draft import WRITER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lance_io.file.write.uploads import Sink
     from lance_io.plans.plan import Plan
@@ -69,6 +70,7 @@ class BatchedFileWriter:
     """The plans that write one data file of version 0.1; see `FileWriter`, which has the same methods.
 
     checks_rows  whether what the rows add up to, as they are stored, is compared with what goes into pages
+    first_row    as for `FileWriter`
     """
 
     def __init__(
@@ -79,14 +81,17 @@ class BatchedFileWriter:
         options: BatchOptions,
         *,
         checks_rows: bool = False,
+        first_row: int | None = 0,
     ) -> None:
+        self._first_row = first_row
         schema = schema.without_packing()
         self.path = path
         self.schema = schema
         self.version = V0_1
         self.num_rows = 0
         self.size_bytes = 0
-        self._plan = file_plan(schema, V0_1)
+        self._plan = plan = file_plan(schema, V0_1)
+        self._dictionary_places = [place for place in plan.text_places if _has_dictionary(schema.fields[place])]
         self._options = options
         self._group_rows = options.group_rows
         self._dictionaries = options.dictionaries
@@ -112,6 +117,8 @@ class BatchedFileWriter:
     def ingest(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """As `FileWriter.ingest`; raises `SchemaError` also for nulls that would be lost, unless they may be."""
         arrays = [ingest(batch.column(index)) for index, ingest in self._plan.ingesters(batch.schema)]
+        if self._first_row is not None:
+            check_texts(self.schema.fields, arrays, self._dictionary_places, self._first_row + self.num_rows)
         pairs = zip(self.schema.fields, arrays, strict=True)
         lost = dict.fromkeys(name for field, array in pairs for name in lost_nulls(field, array))
         if lost and not self._options.allow_null_loss:
@@ -121,6 +128,13 @@ class BatchedFileWriter:
         self._options.lost.update(lost)
         fields = self.schema.fields
         return [self._dictionaries.with_keys(field, array) for field, array in zip(fields, arrays, strict=True)]
+
+    def text_check(self, arrays: list[pa.Array]) -> Callable[[], None] | None:
+        """As `FileWriter.text_check`; what is in dictionaries has been looked at."""
+        places = [place for place in self._plan.text_places if place not in self._dictionary_places]
+        if self._first_row is None or not places:
+            return None
+        return partial(check_texts, self.schema.fields, arrays, places, self._first_row + self.num_rows)
 
     def add(self, arrays: list[pa.Array], num_rows: int, *, held: bool = False) -> Plan[None]:
         """Append the rows of `ingested` arrays; `held` as in `FileWriter.add`."""
@@ -249,6 +263,10 @@ def _values_page(field: Field, values: Any, position: int) -> tuple[bytes, int]:
         table = position + np.cumsum([0, *map(len, texts)], dtype="<i8")
         return data + table.tobytes(), position + len(data)
     return b"".join(values), position
+
+
+def _has_dictionary(field: Field) -> bool:
+    return any(each.logical_type.startswith("dict:") for each in field.walk())
 
 
 def _outside_lists(field: Field) -> Iterator[Field]:

@@ -29,6 +29,7 @@ from lance_io.format.version import V2_0
 from lance_io.levels.chunks import array_bytes
 from lance_io.levels.leaf_sums import LeafSums, check_sums
 from lance_io.levels.portable import copy_array
+from lance_io.levels.text_check import check_texts
 from lance_io.limits import KIB, MIB
 from lance_io.plans.cpu_requests import Begin, Compute, Result
 from lance_io.records import dataclass
@@ -87,6 +88,8 @@ class FileWriter:
     new_blob_name    makes the name of a file of the larger ones, if the table manages these
     payloads         reads those that batches name in other files (`levels/blob_source.py`)
     checks_rows      whether what the rows add up to is compared with what goes into pages
+    first_row        number of the first row among all that are written, for errors; None for rows that are in a table
+                     already, and whose texts are taken as they are
 
     Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for encoding
     options that make no sense. After an error in `add` or `finish` the file cannot be completed.
@@ -105,11 +108,13 @@ class FileWriter:
         new_blob_name: Callable[[], str] | None = None,
         payloads: PayloadReader | None = None,
         checks_rows: bool = False,
+        first_row: int | None = 0,
     ) -> None:
         self.path = path
         self.schema = schema
         self.version = version
         self.num_rows = 0
+        self._first_row = first_row
         self._metadata = dict(schema.metadata)
         self._plan = plan = file_plan(schema, version)
         self._page_bytes = max(1, page_bytes * COLUMNS_AT_FULL_SIZE // max(COLUMNS_AT_FULL_SIZE, plan.num_columns))
@@ -157,6 +162,13 @@ class FileWriter:
         null where none may be, text that is no JSON. The writer is as it was then.
         """
         return [ingest(batch.column(index)) for index, ingest in self._plan.ingesters(batch.schema)]
+
+    def text_check(self, arrays: list[pa.Array]) -> Callable[[], None] | None:
+        """What raises `InvalidText` for ingested arrays with text that is no UTF-8, in any thread; None for no text."""
+        places = self._plan.text_places
+        if self._first_row is None or not places:
+            return None
+        return partial(check_texts, self.schema.fields, arrays, places, self._first_row + self.num_rows)
 
     def add(self, arrays: list[pa.Array], num_rows: int, *, held: bool = False) -> Plan[None]:
         """Append the rows of `ingested` arrays.

@@ -20,6 +20,7 @@ from lance_io.format.version import V2_0
 from lance_io.format.writable import check_writable
 from lance_io.levels.ingest import ingester
 from lance_io.levels.path import column_paths, leaf_paths
+from lance_io.levels.text_check import holds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,6 +55,7 @@ class FilePlan:
     field_ids  of the columns
     small_kinds  of those whose small pages are encoded together, None for others and in version 2.0
     blob_columns  those of blobs in version 2.0, which files mark
+    text_places       of the top-level fields that hold text
     has_dictionaries  whether a field has a dictionary type
     has_blobs         whether one is of a kind of blobs
     described         the fields as files describe them: blobs of the second kind by what is in their column
@@ -73,6 +75,7 @@ class FilePlan:
         ]
         is_marked = version == V2_0 and schema.has_blobs
         self.blob_columns = frozenset(at for at, path in enumerate(columns) if is_marked and path.leaf.is_blob)
+        self.text_places = tuple(place for place, field in enumerate(schema.fields) if holds_text(field))
         self.has_dictionaries = any("dict:" in field.logical_type for field in schema.walk())
         self.has_blobs = schema.has_blobs
         self._batches: tuple[pa.Schema, list[tuple[int, Ingest]]] | None = None

@@ -25,7 +25,7 @@ from lance_io.file.write.uploads import FileUploads
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, version_of_name
 from lance_io.format.writable import WRITABLE
-from lance_io.plans.cpu_requests import Compute
+from lance_io.plans.cpu_requests import Begin, Compute, Result
 from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask, drive_async, drive_sync
 from lance_io.runtime import run, wrap
 from lance_io.store.api import offers_sync_writes
@@ -57,7 +57,7 @@ class FileWriting:
     blob_table  the folder of the table, if that manages its blobs
     new_blob_name  makes the names of their files then
     payloads    reads blobs that batches name in other files
-    checks_rows as for `FileWriter`
+    checks_rows, first_row  as for `FileWriter`
     Everything else is as for `FileWriter`.
     """
 
@@ -77,6 +77,7 @@ class FileWriting:
         new_blob_name: Callable[[], str] = managed_blob_name,
         payloads: PayloadReader | None = None,
         checks_rows: bool = False,
+        first_row: int | None = 0,
     ) -> None:
         self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
         self.writer: FileWriter | BatchedFileWriter
@@ -84,7 +85,7 @@ class FileWriting:
             from lance_io.file.write.batched_writer import BatchedFileWriter  # loads what others do not need
 
             assert batches is not None, "files of version 0.1 belong to a table"
-            self.writer = BatchedFileWriter(key, schema, uploads, batches, checks_rows=checks_rows)
+            self.writer = BatchedFileWriter(key, schema, uploads, batches, checks_rows=checks_rows, first_row=first_row)
         else:
             self.writer = FileWriter(
                 key,
@@ -97,6 +98,7 @@ class FileWriting:
                 new_blob_name=None if blob_table is None else new_blob_name,
                 payloads=payloads,
                 checks_rows=checks_rows,
+                first_row=first_row,
             )
         self._over: str | None = None  # why nothing can be written any more
         self._written: WrittenFile | None = None
@@ -105,11 +107,17 @@ class FileWriting:
     def write(self, batch: pa.RecordBatch, *, held: bool = False) -> Plan[None]:
         """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema.
 
+        Much text is looked at while it is written: where it is not UTF-8 the file is gone.
+
         held  as for `FileWriter.add`
         """
         self._check_open()
         arrays = yield Compute(partial(self.writer.ingest, batch), lambda: batch.nbytes)
+        check = self.writer.text_check(arrays)
+        checked = None if check is None else (yield Begin(check, batch.get_total_buffer_size()))
         yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
+        if checked is not None:
+            yield from self._or_abort(ask(Result(checked)))
 
     def copy(self, pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
         """Append rows by what writes their pages as they are, in a file of version 2.x."""

@@ -325,6 +325,7 @@ def check_all_used(text: str) -> None:
         used = _first_statement(tokens)
         _check_nesting(used)
         parser = dialect.parser()
+        assert isinstance(parser, LanceFilter.Parser), "the dialect's own"
         parser.parse(used, text)
     except (BindError, ParseError, TokenError, RecursionError):
         return
