@@ -44,11 +44,12 @@ def losing(files: CommitFiles, key: str) -> Plan[None]:
 def test_no_manifest_names_what_its_commit_has_removed(target: CommitTarget, sample: Sample, creates: bool) -> None:
     if not creates:
         sample.create_sync(target)
-    files, key, before = CommitFiles(), target.place.key("data", sample.file_name), keys(target)
-    files.add_data([key])
     transaction = sample.overwrite(0) if creates else sample.append(1)
+    name = transaction.operation.fragments[0].files[0].path
+    files, key, before = CommitFiles(), target.place.key("data", name), keys(target)
+    files.add_data([key])
     request = CommitRequest(transaction, files=files, alongside=[losing(files, key)])
-    with pytest.raises(InternalError, match=rf"data/{sample.file_name}, which it has removed itself"):
+    with pytest.raises(InternalError, match=rf"data/{name}, which it has removed itself"):
         drive_sync((create_table if creates else commit)(target, request))
     assert keys(target) == before
     assert files.may_remove and files.outcome == "unsent"
@@ -56,11 +57,12 @@ def test_no_manifest_names_what_its_commit_has_removed(target: CommitTarget, sam
 
 def test_a_file_that_is_made_again_is_there(target: CommitTarget, sample: Sample) -> None:
     sample.create_sync(target)
-    files, key = CommitFiles(), target.place.key("data", sample.file_name)
+    transaction = sample.append(1)
+    files, key = CommitFiles(), target.place.key("data", transaction.operation.fragments[0].files[0].path)
     files.add_data([key])
     files.drop_data([key])
     files.add_data([key])
-    assert drive_sync(commit(target, CommitRequest(sample.append(1), files=files))).file.version == 2
+    assert drive_sync(commit(target, CommitRequest(transaction, files=files))).file.version == 2
     assert files.outcome == "committed" and not files.may_remove
 
 

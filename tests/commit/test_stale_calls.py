@@ -182,6 +182,8 @@ def test_stale_calls(table: Table, mine: str) -> None:
             assert theirs.error is None or isinstance(ours.error, kind), where
         if mine in KEEPING and other in METADATA:  # whose change pylance loses
             left_by_them = replace(left_by_them, schema=left.schema)
+        if mine in ("compact", "compact-deferred") and ours.kind != ".":  # for which pylance has reserved ids by then
+            left_by_them = replace(left_by_them, version=left_by_them.version - 1, versions=left_by_them.versions[:-1])
         if (mine, other) != ("drop-index", "compact"):  # of which the next test tells
             assert left == left_by_them, where
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -226,7 +226,31 @@ def assert_same(ours: tuple[str, Any], theirs: tuple[str, Any]) -> None:
     if theirs[0] == ours[0] == "raises":
         assert isinstance(ours[1], (type(theirs[1]), OSError)), (ours, theirs)
     else:
-        assert ours == theirs
+        assert ours == theirs or _but_for_times(ours[1]) == _but_for_times(theirs[1])
+
+
+def _but_for_times(value: Any) -> Any:
+    """Without the microsecond that pylance loses of some times: it divides nanoseconds as floating point numbers."""
+    if isinstance(value, dict):
+        return {key: _but_for_times(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_but_for_times(each) for each in value]
+    return Moment(value) if isinstance(value, datetime) else value
+
+
+class Moment:
+    """A time that equals those which are a microsecond away."""
+
+    def __init__(self, time: datetime) -> None:
+        self.time = time
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Moment) and abs(self.time - other.time) <= timedelta(microseconds=1)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self.time)
 
 
 def read_at(history: History, library: Any, place: str, read: Callable[[Any], Any]) -> Any:
@@ -458,4 +482,6 @@ def test_changes(place: str, history: History, tmp_path: Path) -> None:
 THEIRS = {
     ("detached", "LanceDataset.cleanup_old_versions"): "removes the newest versions, whose rows are lost",
     ("detached", "LanceDataset.create_branch"): "makes a branch that it cannot open afterwards",
+    ("tag", "DatasetOptimizer.compact_files"): "is refused, and leaves a version with reserved ids",
+    ("old on branch by uri", "DatasetOptimizer.compact_files"): "is refused, and leaves a version with reserved ids",
 }
