@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -174,7 +174,7 @@ def _find_text(array: pa.Array) -> Found | None:
     return None
 
 
-def _portions(offsets: np.ndarray[tuple[int], np.dtype[np.signedinteger]]) -> list[tuple[int, int]]:
+def _portions(offsets: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
     """Ranges of texts of about so many bytes as are looked at in one call."""
     num_texts, first, last = len(offsets) - 1, int(offsets[0]), int(offsets[-1])
     if last - first <= _BYTES_AT_ONCE:

@@ -208,7 +208,7 @@ DELTAS: dict[str, dict[str, int]] = {
 }
 for method in ("list_transactions", "get_inserted_rows", "get_updated_rows", "get_deleted_row_ids"):
     for what, chosen in DELTAS.items():
-        READS[f"DatasetDelta.{method}: {what}"] = lambda t, method=method, chosen=chosen: plain(  # type: ignore[misc]
+        READS[f"DatasetDelta.{method}: {what}"] = lambda t, method=method, chosen=chosen: plain(
             getattr(t.delta(**chosen), method)()
         )
 
