@@ -247,7 +247,7 @@ class Moment:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Moment) and abs(self.time - other.time) <= timedelta(microseconds=1)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         return repr(self.time)
