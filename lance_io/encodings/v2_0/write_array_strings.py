@@ -99,11 +99,14 @@ def _compress(message: pb.ArrayEncoding, parts: PageParts, options: ColumnOption
 
 
 def _without_hidden(array: pa.Array) -> pa.Array:
-    """The same values, with no bytes where there is none: they are stored, and pylance wants text of them, too."""
+    """The same values, without bytes of null slots that are no text: they are stored, and pylance reads them."""
     if not array.null_count or array.type not in (pa.string(), pa.large_string()):
         return array
-    offsets, _ = _buffers(array)
+    offsets, data = _buffers(array)
+    is_wide = offsets.dtype == np.int64
     if not np.diff(offsets)[array.is_null().to_numpy(zero_copy_only=False)].any():
+        return array
+    if _kernels.find_invalid_text(data, offsets - offsets[0], is_wide, None, 0) is None:
         return array
     return array.take(pa.array(np.arange(len(array))))
 
