@@ -218,6 +218,21 @@ def test_damage_on_the_disk_never_shows(tmp_path: Path, uri: str, options: dict[
     assert stats.damaged > 0
 
 
+def test_a_cache_that_others_could_have_written_is_not_read(tmp_path: Path, uri: str, options: dict[str, str]) -> None:
+    right = table().take(WANTED)
+    of = session(tmp_path)
+    lance_io.dataset(uri, storage_options=options, session=of).take(WANTED)
+    assert of.flush_disk_cache()
+    (folder,) = tmp_path.iterdir()
+    folder.chmod(0o777)
+    with pytest.warns(UserWarning, match=f"{folder} can be written by other users"):
+        found = lance_io.dataset(uri, storage_options=options, session=session(tmp_path)).take(WANTED)
+    assert found.equals(right)
+    stats = of.disk_cache_stats
+    assert stats is not None
+    assert (stats.hits, stats.pauses) == (0, 1)
+
+
 async def test_from_coroutines_and_pickled(tmp_path: Path, uri: str, options: dict[str, str]) -> None:
     of = session(tmp_path)
     async with lance_io.AsyncDataset.open(uri, storage_options=options, session=of) as ds:

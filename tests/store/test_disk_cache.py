@@ -22,7 +22,7 @@ from lance_io import _kernels
 from lance_io.errors import NotFound, UsageError
 from lance_io.limits import KIB, MIB
 from lance_io.store.api import Flow, WantedRange, flow
-from lance_io.store.disk_cache import database_files, range_database
+from lance_io.store.disk_cache import database_files, private_folder, range_database
 from lance_io.store.disk_cache.cached_store import CachedStore
 from lance_io.store.disk_cache.disk_cache import PAUSE_S, DiskCache, open_disk_cache
 from lance_io.store.disk_cache.fixed_objects import NameSpace
@@ -104,7 +104,7 @@ def test_bytes_that_became_others_are_read_anew(tmp_path: Path) -> None:
 
 def test_a_file_that_is_none_is_begun_anew(tmp_path: Path) -> None:
     cache = DiskCache(str(tmp_path), 8 * MIB)
-    Path(cache._database.folder).mkdir(parents=True)
+    Path(cache._database.folder).mkdir(0o700)
     Path(cache._database.folder, "ranges-1.sqlite").write_bytes(b"no database, but long enough for one" * 400)
     assert look(cache, "a") == [None]
     cache.keep(NAMES.of_range("a", 0, 1000), bytes(1000))
@@ -295,7 +295,11 @@ def test_a_forked_child_has_a_connection_and_locks_of_its_own(tmp_path: Path) ->
     def work() -> None:
         assert look(cache, "a") == [bytes(1000)]
         if sys.platform == "linux":
-            locks = [line for line in Path("/proc/locks").read_text().splitlines() if f" {os.getpid()} " in line]
+            with cache._database._reader as connection:
+                connection.execute("BEGIN")
+                connection.execute("SELECT now FROM clock").fetchone()
+                locks = [line for line in Path("/proc/locks").read_text().splitlines() if f" {os.getpid()} " in line]
+                connection.execute("COMMIT")
             assert len(locks) >= 1
         cache.keep(NAMES.of_range("c", 0, 1000), b"c" * 1000)
         assert cache.flush()
@@ -506,8 +510,9 @@ async def test_no_thread_but_its_own_touches_the_disk(tmp_path: Path, monkeypatc
             return watched(found) if name in self.names else found
 
     monkeypatch.setattr(database_files, "sqlite3", Watched(sqlite3, {"connect"}))
-    calls = {"stat", "makedirs", "listdir", "scandir", "remove", "access", "open", "pwrite", "fstat", "ftruncate"}
-    for module in (database_files, range_database):
+    calls = {"access", "close", "fchmod", "fstat", "ftruncate", "link", "listdir", "lstat", "mkdir", "open", "pread"}
+    calls |= {"pwrite", "stat", "unlink", "write"}
+    for module in (database_files, private_folder, range_database):
         monkeypatch.setattr(module, "os", Watched(os, calls))
     monkeypatch.setattr(range_database, "_kernels", Watched(_kernels, {"read_copies"}))
     for name in ("find_many", "keep_many", "remove", "start_anew", "disk_bytes"):

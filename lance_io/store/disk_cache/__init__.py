@@ -1,6 +1,7 @@
 """A cache on local disk, shared by processes, of what never changes in a store.
 
 fixed_objects.py   which objects never change, and by what a copy is found
+private_folder.py  a folder that no other user can have written
 database_files.py  its files: an SQLite index and the bytes; opened, watched, begun anew after damage
 free_blocks.py     which blocks of the bytes are free
 range_database.py  the copies in these files within a bound: looking up, keeping, making room

@@ -1,26 +1,40 @@
 """The files of a disk cache, opened and watched: which ones are in use, and what their failures mean.
 
-    folder/ranges-<n>.sqlite   the index, with `-wal` and `-shm` beside it
-    folder/ranges-<n>.bytes    the bytes of all copies
+    folder/ranges-<n>.sqlite   the index, with `-journal` beside it
+    folder/ranges-<n>.bytes    a key, a count of transactions that have written bytes, and the bytes of all copies
 
 The files of the highest number are those in use. What turns out to be damaged is not repaired: the next number is
 begun, and the old one removed. Processes that have it open still use it until they look, which they do before each
 transaction.
+
+The index has a rollback journal: with one for writing ahead SQLite maps a file into memory, and whoever cuts that file
+short ends all processes that use it. Nothing here is mapped.
+
+SQLite opens its files by their path, and tells nobody what it has opened. Where others may rename the folder
+(`private_folder.py`), they could have it open files of theirs. So every checksum begins with a key, drawn at random, in
+a file that they cannot read and that is reached from the folder's descriptor: an index of theirs has no right checksum.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import sqlite3
+import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+
+from lance_io.store.disk_cache.private_folder import PrivateFolder, Unusable, state_of
 
 if TYPE_CHECKING:
     from lance_io.store.disk_cache.range_database import RangeDatabase
 
 PAGE_BYTES: Final = 4096
-_FILE = re.compile(r"ranges-(\d{1,9})\.(sqlite|bytes)\Z")
+KEY_BYTES: Final = 32  # where the file of bytes begins; behind it the count; the first block has nothing else
+_COUNT: Final = struct.Struct("<Q")
+_INDEX: Final = "sqlite"
+_FILE = re.compile(r"ranges-(\d{1,9})\.(.+)\Z")
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS copy (
     id INTEGER PRIMARY KEY, object_id BLOB NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
@@ -32,7 +46,7 @@ CREATE TABLE IF NOT EXISTS free (block INTEGER PRIMARY KEY, blocks INTEGER NOT N
 CREATE TABLE IF NOT EXISTS clock (
     now INTEGER NOT NULL, freed INTEGER NOT NULL, blocks INTEGER NOT NULL, free_blocks INTEGER NOT NULL
 );
-INSERT INTO clock SELECT 0, 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM clock);
+INSERT INTO clock SELECT 0, 0, 1, 0 WHERE NOT EXISTS (SELECT 1 FROM clock);
 """
 _WAITED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _NO_ROOM: Final = frozenset(
@@ -52,10 +66,6 @@ class Damaged(Exception):
     """The files are not what this package has written."""
 
 
-class Unusable(Exception):
-    """The disk takes or gives nothing now: it is full, failing, not to be written to."""
-
-
 class Busy(Exception):
     """Other processes are at it; later, perhaps."""
 
@@ -64,21 +74,23 @@ class Connection:
     """One connection to the files in use, within which `with` gives that to the index and translates errors.
 
     of      whose files
-    wait_s  for how long others are waited for that write
+    wait_s  for how long others are waited for that write or commit
 
     number      of the files in use
-    path        of their index
     bytes_file  the descriptor of their bytes, while it is open
+    key         what checksums of their copies begin with
     """
 
     def __init__(self, of: RangeDatabase, wait_s: float) -> None:
         self._of = of
         self._wait_s = wait_s
+        self._folder: PrivateFolder | None = None
         self._connection: sqlite3.Connection | None = None
-        self._files: list[tuple[int, int]] = []  # device and inode, of index and bytes
+        self._names: tuple[str, ...] = ()  # of index and bytes
+        self._states: list[tuple[int, int, int, int]] = []  # of these
         self.number = 0
-        self.path = ""
         self.bytes_file = -1
+        self.key = b""
 
     def __enter__(self) -> sqlite3.Connection:
         if self._connection is None or not self._is_current():
@@ -99,140 +111,139 @@ class Connection:
         if isinstance(error, OSError):  # of the bytes
             raise Unusable(str(error)) from error
         if isinstance(error, sqlite3.Error | TypeError | ValueError | OverflowError):
-            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY and os.access(self.path, os.W_OK):
+            code = getattr(error, "sqlite_errorcode", None)
+            path = os.path.join(self._of.folder, _index_name(self.number))
+            if code == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK):
                 raise Damaged("a writable file says that it is none") from error
             raise _translated(error) from error
 
     def _is_current(self) -> bool:
+        assert self._folder is not None
         try:
-            return self._files == [_identity(os.stat(path)) for path in (self.path, _bytes_path(self.path))]
+            return self._folder.is_at_path() and self._states == self._seen(self._folder)
         except OSError:
             return False
 
-    def open(self, number: int | None = None) -> None:
-        """Open the files of the highest number, or make those of this one. Raises `Unusable`, `Busy`, `Damaged`."""
-        of = self._of
+    def _seen(self, folder: PrivateFolder) -> list[tuple[int, int, int, int]]:
+        return [state_of(folder.stat(name)) for name in self._names]
+
+    def open(self, above: int = -1) -> None:
+        """Open the files of the highest number, or make the next ones if that is not above a damaged one.
+
+        Raises `Refused`, `Unusable`, `Busy`, `Damaged`.
+        """
+        self._folder = PrivateFolder(self._of.folder)
         try:
-            os.makedirs(of.folder, mode=0o700, exist_ok=True)
+            self._open_in(self._folder, above)
+        except FileNotFoundError as error:  # removed at this moment
+            self.close()
+            raise Busy(str(error)) from error
         except OSError as error:
+            self.close()
             raise Unusable(str(error)) from error
-        there = numbers_in(of.folder)
-        is_new = number is not None or not there
-        number = number or (there[-1] if there else 1)
-        path = path_of(of.folder, number)
-        try:  # made first: where an index is, there are bytes
-            bytes_file = _open_bytes(_bytes_path(path), is_new)
-        except FileNotFoundError as error:
-            if not os.path.exists(path):  # both were removed at this moment
-                raise Busy(str(error)) from error
-            self.number = number
-            raise Damaged(str(error)) from error
-        connection = None
-        try:
-            connection = sqlite3.connect(
-                f"file:{_quoted(path)}?mode={'rwc' if is_new else 'rw'}",
-                uri=True,
-                timeout=self._wait_s,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            self._prepare(connection)
-            files = [_identity(os.stat(path)), _identity(os.fstat(bytes_file))]
-        except (sqlite3.Error, OSError, ValueError, TypeError) as error:  # a damaged schema may be no text
-            os.close(bytes_file)
-            if connection is None:
-                raise Unusable(str(error)) from error
-            connection.close()
-            if isinstance(error, OSError):  # removed at this moment
-                raise Busy(str(error)) from error
-            self.number = number
+        except (sqlite3.Error, ValueError, TypeError) as error:  # a damaged schema may be no text
+            self.close()
             raise _translated(error) from error
-        self._connection, self._files, self.bytes_file = connection, files, bytes_file
-        self.number, self.path = number, path
-        self._remove_others()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_in(self, folder: PrivateFolder, above: int) -> None:
+        there = [number for number, rest in _numbered(folder) if rest == _INDEX]
+        newest = max(there, default=0)
+        is_new = newest <= max(0, above)
+        self.number = max(newest, above) + 1 if is_new else newest
+        self._names = index_name, bytes_name = _index_name(self.number), f"ranges-{self.number}.bytes"
+        if is_new:  # the bytes first: where an index is, there are bytes
+            folder.create(bytes_name, secrets.token_bytes(KEY_BYTES))
+            folder.create(index_name)
+        try:
+            self.bytes_file = folder.open_file(bytes_name)
+        except FileNotFoundError as error:
+            folder.stat(index_name)  # unless both are gone
+            raise Damaged(str(error)) from error
+        self.key = os.pread(self.bytes_file, KEY_BYTES, 0)
+        if len(self.key) < KEY_BYTES or not any(self.key):
+            raise Damaged(f"{bytes_name} has no key")
+        self._connection = sqlite3.connect(
+            f"file:{_quoted(os.path.join(self._of.folder, index_name))}?mode=rw",
+            uri=True,
+            timeout=self._wait_s,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        self._prepare(self._connection)
+        self._states = self._seen(folder)
+        if self._states[1] != state_of(os.fstat(self.bytes_file)) or not folder.is_at_path():
+            raise Busy("the files are replaced by others")
+        self._remove_others(folder)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         of = self._of
+        connection.execute("PRAGMA mmap_size = 0")  # a damaged disk, or a file cut short, is an error, no signal
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
-        connection.execute("PRAGMA mmap_size = 0")  # a damaged disk is an error, no signal
         connection.execute("PRAGMA cache_size = -2048")
-        connection.execute("PRAGMA wal_autocheckpoint = 256")
-        connection.execute(f"PRAGMA journal_size_limit = {of.log_bytes_max}")
+        connection.execute("PRAGMA cache_spill = OFF")  # or readers would have to wait before the commit
+        # Emptied, not removed: nothing is made in the folder, and an empty one costs readers no more than none.
+        if connection.execute("PRAGMA journal_mode = TRUNCATE").fetchone() != ("truncate",):
+            raise Damaged("an index that writes ahead")
         if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'clock'").fetchone()[0]:
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
             connection.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA.split(";")[:-1]:
                 connection.execute(statement)
             connection.execute("COMMIT")
         connection.execute(f"PRAGMA max_page_count = {max(1, of.pages_max)}").fetchall()
 
-    def _remove_others(self) -> None:
+    def _remove_others(self, folder: PrivateFolder) -> None:
         """Remove files of lower numbers; if there is a higher one, this one is to be removed, too, and opened again."""
-        folder = self._of.folder
-        newest = max([self.number, *numbers_in(folder)])
-        for number in numbers_in(folder, of_any=True):
+        numbered = _numbered(folder)
+        newest = max([self.number, *(number for number, rest in numbered if rest == _INDEX)])
+        for number, rest in numbered:
             if number < newest:
-                path = path_of(folder, number)
-                for each in (path, path + "-wal", path + "-shm", path + "-journal", _bytes_path(path)):
-                    with suppress(OSError):
-                        os.remove(each)
+                folder.remove(f"ranges-{number}.{rest}")
         if self.number < newest:
-            self.close()
             raise Busy("another process has begun a new file")
+
+    def writes_begun(self) -> bytes:
+        """What has changed if bytes were written over since it was asked for. No lock is taken."""
+        return os.pread(self.bytes_file, _COUNT.size, KEY_BYTES)
+
+    def begin_writing(self) -> None:
+        """Count this transaction among those that write bytes; before it does, under the lock of writers."""
+        held = self.writes_begun()
+        count = _COUNT.unpack(held)[0] if len(held) == _COUNT.size else 0
+        os.pwrite(self.bytes_file, _COUNT.pack((count + 1) & ((1 << 64) - 1)), KEY_BYTES)
+
+    def files_bytes(self) -> int:
+        """What all files take on disk; 0 while it is closed."""
+        return 0 if self._folder is None else self._folder.files_bytes()
 
     def close(self) -> None:
         """Close it."""
         connection, self._connection = self._connection, None
         bytes_file, self.bytes_file = self.bytes_file, -1
-        if connection is not None:
+        folder, self._folder = self._folder, None
+        if bytes_file >= 0:
             with suppress(OSError):
                 os.close(bytes_file)
+        if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
+        if folder is not None:
+            folder.close()
 
 
-def path_of(folder: str, number: int) -> str:
-    """The index of a number."""
-    return os.path.join(folder, f"ranges-{number}.sqlite")
+def _index_name(number: int) -> str:
+    return f"ranges-{number}.{_INDEX}"
 
 
-def numbers_in(folder: str, *, of_any: bool = False) -> list[int]:
-    """Numbers of the indices that are there, ascending; or of any file. Raises `Unusable`."""
-    try:
-        found = [match for name in os.listdir(folder) if (match := _FILE.match(name))]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise Unusable(str(error)) from error
-    return sorted({int(match[1]) for match in found if of_any or match[2] == "sqlite"})
-
-
-def _bytes_path(path: str) -> str:
-    return path.removesuffix(".sqlite") + ".bytes"
-
-
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
-
-
-def _open_bytes(path: str, is_new: bool) -> int:
-    """A descriptor. Raises `FileNotFoundError` for what should be there, `Unusable`."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if is_new else 0), 0o600)
-    except FileNotFoundError:
-        raise
-    except PermissionError:
-        pass  # what is there can be read
-    except OSError as error:
-        raise Unusable(str(error)) from error
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise Unusable(str(error)) from error
+def _numbered(folder: PrivateFolder) -> list[tuple[int, str]]:
+    """The files that have a number, and the rest of their names. Raises `OSError`."""
+    return [(int(match[1]), match[2]) for name in folder.names() if (match := _FILE.match(name))]
 
 
 def _translated(error: Exception) -> Exception:
@@ -240,7 +251,7 @@ def _translated(error: Exception) -> Exception:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return Damaged(str(error))
-    if code & 0xFF in _WAITED:
+    if code & 0xFF in _WAITED or code == sqlite3.SQLITE_READONLY_DBMOVED:  # removed for a new one at this moment
         return Busy(str(error))
     if code & 0xFF in _NO_ROOM or (code & 0xFF == sqlite3.SQLITE_IOERR and code != sqlite3.SQLITE_IOERR_SHORT_READ):
         return Unusable(str(error))

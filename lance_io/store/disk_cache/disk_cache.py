@@ -5,7 +5,8 @@
            line is dropped
 
 No other thread touches a file. A cache is never a reason to fail: where the disk is full or broken it is left alone for
-a while, where the file is damaged a new one is begun, and all that happens is that bytes come from the store.
+a while, and so is a folder that others could have written; where the file is damaged a new one is begun, and all that
+happens is that bytes come from the store.
 
 Before a fork both connections are closed, and opened again by whoever needs them: SQLite remembers its locks by file,
 not by process, so that a child that opened the file again while it inherits an open one would hold none.
@@ -14,9 +15,11 @@ not by process, so that a child that opened the file again while it inherits an 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections import deque
 from contextlib import suppress
@@ -26,7 +29,7 @@ from lance_io.errors import UsageError
 from lance_io.limits import MIB
 from lance_io.records import dataclass
 from lance_io.runtime.threads import LastingPool
-from lance_io.store.disk_cache.range_database import CAPACITY_BYTES_MIN, Busy, Damaged, RangeDatabase, Unusable
+from lance_io.store.disk_cache.range_database import CAPACITY_BYTES_MIN, Busy, Damaged, RangeDatabase, Refused, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +42,9 @@ WAITING_BYTES_MAX: Final = 64 * MIB  # in line to be written
 MARKS_AT_ONCE: Final = 64  # of copies that were used, which are worth a transaction of their own
 PAUSE_S: Final = 30.0  # how long a disk is left alone that takes or gives nothing
 EXIT_S_MAX: Final = 5.0  # interpreter exit waits this long for what is in line
-FOLDER: Final = "lance-io-cache-2"  # below what the user names; the number is that of the form of the files
+FOLDER: Final = "lance-io-cache-3"  # below what the user names; the number is that of the form of the files
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ class DiskCacheStats:
     dropped         not written: too large, too many in line, the disk full, or other processes in the way
     evictions       copies that were removed to make room
     damaged         copies whose bytes were not those that had been kept, and files that were begun anew for damage
-    pauses          times that the disk took or gave nothing, so that it was left alone for a while
+    pauses          times that the disk took or gave nothing, or others could have written what is there, so that it was
+                    left alone for a while
     bytes           what its files take on disk, as of the last time that this process wrote
     capacity_bytes  the bound on that
     """
@@ -146,8 +152,8 @@ class DiskCache:
                 pass
             except Damaged:
                 self._begin_anew()
-            except Unusable:
-                self._pause()
+            except Unusable as error:
+                self._pause(error)
             else:
                 found = [None if one is None else one.data for one in findings.copies]
                 damaged = findings.damaged
@@ -172,13 +178,15 @@ class DiskCache:
                 self._database.start_anew()
         except Busy:
             pass
-        except (Unusable, Damaged):
-            self._pause()
+        except (Unusable, Damaged) as error:
+            self._pause(error)
 
-    def _pause(self) -> None:
+    def _pause(self, error: Exception) -> None:
         with self._guard:
             self._resume_s = self._clock() + PAUSE_S
             self._counts["pauses"] += 1
+        if isinstance(error, Refused):
+            _warn(error)
 
     # -- keeping ------------------------------------------------------------------------------------------------
 
@@ -274,8 +282,8 @@ class DiskCache:
                 pass
             except Damaged:
                 self._begin_anew()
-            except Unusable:
-                self._pause()
+            except Unusable as error:
+                self._pause(error)
         with self._guard:
             self._counts["bytes_kept"] += batch_bytes if num_kept else 0
             self._counts["dropped"] += len(batch) - num_kept
@@ -309,7 +317,24 @@ def open_disk_cache(path: str | os.PathLike[str], capacity_bytes: int) -> DiskCa
         return found
 
 
+def _warn(refused: Refused) -> None:
+    """Say once for each folder or file why the cache does not use it."""
+    with _lock:
+        if refused.place in _warned_of:
+            return
+        _warned_of.add(refused.place)
+    text = (
+        f"the disk cache is not used: {refused}. Its bytes could come from others. Remove the folder, and this process"
+        " makes its own; or name another one (disk_cache, LANCE_IO_DISK_CACHE)"
+    )
+    try:
+        warnings.warn(text, UserWarning, stacklevel=2)
+    except UserWarning:  # made an error, which would end a thread instead of the program
+        _logger.warning("%s", text)
+
+
 _lock = threading.Lock()
+_warned_of: set[str] = set()
 _caches: weakref.WeakSet[DiskCache] = weakref.WeakSet()
 _open: weakref.WeakValueDictionary[tuple[str, int], DiskCache] = weakref.WeakValueDictionary()
 _forgotten: deque[RangeDatabase] = deque()

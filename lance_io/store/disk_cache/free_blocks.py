@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 BLOCK_BYTES: Final = KIB
+FIRST_BLOCK: Final = 1  # before it is the key
 _PLACE: Final = struct.Struct("<qq")  # start and length in bytes
 
 Runs = list[tuple[int, int]]
@@ -37,6 +38,8 @@ def take_blocks(connection: sqlite3.Connection, num_blocks: int) -> Runs:
         missing -= taken[-1][1]
         if missing <= 0:
             break
+    if taken and taken[0][0] < FIRST_BLOCK:
+        raise Damaged("the block of the key is free")
     if missing:
         raise Damaged(f"{missing} of {num_blocks} blocks are not free")
     last, last_taken = taken[-1]
@@ -60,7 +63,7 @@ def free_blocks(connection: sqlite3.Connection, runs: Iterable[tuple[int, int]])
 
 def _join(connection: sqlite3.Connection, block: int, blocks: int, end: int) -> None:
     """Add a run to the free ones, as one with those that touch it."""
-    if not (0 <= block < block + blocks <= end):
+    if not (FIRST_BLOCK <= block < block + blocks <= end):
         raise Damaged(f"blocks {block} to {block + blocks} of {end}")
     near = "SELECT block, blocks FROM free WHERE block <= ? ORDER BY block DESC LIMIT 1"
     before = connection.execute(near, (block,)).fetchone()

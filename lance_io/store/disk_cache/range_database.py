@@ -4,12 +4,12 @@ Every copy has a checksum over its name and bytes, which is compared each time i
 in the files, wrong bytes are never given. So nothing is flushed to the disk, and a loss of power costs copies, no more.
 
 The bound holds for all files together (`database_files.py`). The index has a limit of pages, the bytes one of blocks
-(`free_blocks.py`); what is free is used again, and what was used longest ago is removed to have enough of it. Before a
-transaction the log (`-wal`) is emptied if it would grow beyond its share; where readers prevent that, nothing is
-written.
+(`free_blocks.py`); what is free is used again, and what was used longest ago is removed to have enough of it. The
+journal has the pages that one transaction changes, so that transactions are small.
 
 Bytes are written while their transaction holds the lock of writers, and read by a kernel, many copies at once, with no
-lock at all: what a writer has freed meanwhile is looked up again.
+lock at all. If a writer has begun to write bytes since the look into the index, that is asked again, and what was freed
+meanwhile is looked up again.
 
 Every method blocks. Two threads at most: one that reads (`find_many`), one that writes (everything else).
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lance_io import _kernels
@@ -31,8 +30,6 @@ from lance_io.store.disk_cache.database_files import (
     Busy,
     Connection,
     Damaged,
-    Unusable,
-    numbers_in,
 )
 from lance_io.store.disk_cache.fixed_objects import ID_BYTES, CopyName
 from lance_io.store.disk_cache.free_blocks import (
@@ -45,26 +42,26 @@ from lance_io.store.disk_cache.free_blocks import (
     free_blocks,
     take_blocks,
 )
+from lance_io.store.disk_cache.private_folder import Refused, Unusable
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Sequence
 
-__all__ = ["CAPACITY_BYTES_MIN", "Busy", "Damaged", "RangeDatabase", "Unusable"]
+__all__ = ["CAPACITY_BYTES_MIN", "Busy", "Damaged", "RangeDatabase", "Refused", "Unusable"]
 
 CAPACITY_BYTES_MIN: Final = 4 * MIB  # less is all log and index
 COPY_BYTES_MAX: Final = 16 * MIB  # the longest that is kept
 CANDIDATES_MAX: Final = 8  # copies that begin before a wanted range and are looked at for whether they reach its end
-READ_WAIT_S: Final = 0.05  # readers wait for nobody in this mode, but for recovery after a kill
+READ_WAIT_S: Final = 0.05  # for commits, which write some pages; and for recovery after a kill
 WRITE_WAIT_S: Final = 2.0
-_SHARED_BYTES: Final = 64 * KIB  # of `-shm`: 32 KiB for every 16 MiB of log, with pages of 4 KiB
-_LOG_BYTES: Final = (1 * MIB, 16 * MIB)  # of `-wal`: a sixteenth of the bound, but so much at least and at most
+_LOG_BYTES: Final = (1 * MIB, 16 * MIB)  # of `-journal`: a sixteenth of the bound, but so much at least and at most
 _INDEX_BYTES_MIN: Final = 512 * KIB  # a sixteenth of the bound, but so much at least
 _PAGES_BESIDE: Final = 3  # that a copy may take in the index: its row, its places in two more trees
 _SPARE_PAGES: Final = 16
 _EVICTED_SHARE: Final = 64  # of the bound: so much is freed at once, so that not every write has to
 _LOGGED_PAGES: Final = 4  # per copy that comes, goes or is marked: rows and places in trees
-_LOGGED_BESIDE: Final = 64 * KIB
+_LOGGED_SHARE: Final = 16  # of the journal's pages: so many pages of the index are given back at once
 _ROUNDS_MAX: Final = 64  # transactions that make room for one
 _START_MAX: Final = (1 << 63) - 1
 _NAME: Final = struct.Struct(f"<{ID_BYTES}sqq")
@@ -107,9 +104,9 @@ class Findings:
     damaged: list[int]
 
 
-def checksum_of(name: tuple[bytes, int, int], data: Any) -> int:
-    """CRC-32 of a copy's name and bytes: it finds every burst of up to 32 bits."""
-    return zlib.crc32(data, zlib.crc32(_NAME.pack(*name)))
+def checksum_of(key: bytes, name: tuple[bytes, int, int], data: Any) -> int:
+    """CRC-32 of the files' key, a copy's name and bytes: it finds every burst of up to 32 bits."""
+    return zlib.crc32(data, zlib.crc32(key + _NAME.pack(*name)))
 
 
 class RangeDatabase:
@@ -124,10 +121,10 @@ class RangeDatabase:
         self.capacity_bytes = capacity_bytes
         self.log_bytes_max = min(max(_LOG_BYTES[0], capacity_bytes // 16), _LOG_BYTES[1])
         self.pages_max = max(_INDEX_BYTES_MIN, capacity_bytes // 16) // PAGE_BYTES
-        left_bytes = capacity_bytes - self.log_bytes_max - _SHARED_BYTES - self.pages_max * PAGE_BYTES
+        left_bytes = capacity_bytes - self.log_bytes_max - self.pages_max * PAGE_BYTES
         self.blocks_max = left_bytes // BLOCK_BYTES
         self.batch_bytes_max = min(COPY_BYTES_MAX, self.blocks_max * BLOCK_BYTES // 8)
-        # Of the log a fifth each is for the places of copies that come, go and are marked.
+        # Of the journal a fifth each is for the places of copies that come, go and are marked.
         self.batch_copies_max = self.log_bytes_max // (5 * _LOGGED_PAGES * PAGE_BYTES)
         self._reader = Connection(self, READ_WAIT_S)
         self._writer = Connection(self, WRITE_WAIT_S)
@@ -152,12 +149,13 @@ class RangeDatabase:
         """
         memories = memories or [None] * len(wanted)
         with self._reader as connection:
+            writes = self._reader.writes_begun()
             connection.execute("BEGIN")
             now, freed = connection.execute("SELECT now, freed FROM clock").fetchone()
             rows = _look_up(connection, wanted)
             connection.execute("COMMIT")
             found = self._read(wanted, memories, rows)
-            if connection.execute("SELECT freed FROM clock").fetchone() != (freed,):
+            if self._reader.writes_begun() != writes and _freed(connection) != freed:
                 rows = [row if row is not None and _is_there(connection, row) else None for row in rows]
             findings = Findings([], [])
             for row, data in zip(rows, found, strict=True):
@@ -173,12 +171,13 @@ class RangeDatabase:
         self, wanted: Sequence[CopyName], memories: Sequence[memoryview | None], rows: Sequence[_Row | None]
     ) -> list[memoryview | None]:
         """The bytes of copies that the index has, whose checksums are right; without a transaction."""
-        copies = []
+        copies, key = [], self._reader.key
         for name, memory, row in zip(wanted, memories, rows, strict=True):
             if row is not None:
                 _, start, end, _, checksum, places = row
                 is_whole = (start, end) == (name.start, name.end)
-                copies.append((_NAME.pack(name.object_id, start, end), places, checksum, memory if is_whole else None))
+                beside = key + _NAME.pack(name.object_id, start, end)
+                copies.append((beside, places, checksum, memory if is_whole else None))
         answers = iter(_kernels.read_copies(self._reader.bytes_file, copies, COPY_BYTES_MAX, cpu_count()))
         found: list[memoryview | None] = []
         for name, memory, row in zip(wanted, memories, rows, strict=True):
@@ -211,7 +210,7 @@ class RangeDatabase:
         with self._writer as connection:
             num_evicted = self._fit(connection)
             for _ in range(_ROUNDS_MAX):
-                self._begin(connection, len(copies) + len(marks) + (self.batch_copies_max if copies else 0))
+                connection.execute("BEGIN IMMEDIATE")
                 if marks:
                     sql = "UPDATE copy SET used = (SELECT now FROM clock) + ? WHERE id = ?"
                     connection.executemany(sql, [(bool(copies), copy_id) for copy_id in marks])
@@ -230,49 +229,24 @@ class RangeDatabase:
         """Remove copies by their own ids, `batch_copies_max` at most, and those of objects. Raises as `keep_many`."""
         with self._writer as connection:
             found = list(copy_ids)
-            self._begin(connection, len(found))
             for object_id, start in objects:
                 sql = "SELECT id FROM copy WHERE object_id = ? AND start BETWEEN ? AND ?"
                 low, high = (0, _START_MAX) if start is None else (start, start)
                 found += [copy_id for (copy_id,) in connection.execute(sql, (object_id, low, high))]
-            _delete(connection, found)
-            connection.execute("COMMIT")
+            for at in range(0, len(found), self.batch_copies_max):
+                connection.execute("BEGIN IMMEDIATE")
+                _delete(connection, found[at : at + self.batch_copies_max])
+                connection.execute("COMMIT")
 
     def start_anew(self) -> None:
         """Begin the next file, after damage, unless another process has. Raises `Unusable`, `Busy`."""
         damaged = max(self._reader.number, self._writer.number)
         self.close()
-        if numbers_in(self.folder)[-1:] <= [damaged]:
-            self._writer.open(damaged + 1)
+        self._writer.open(above=damaged)
 
     def disk_bytes(self) -> int:
-        """What all files take."""
-        total = 0
-        with suppress(OSError):
-            for entry in os.scandir(self.folder):
-                with suppress(OSError):
-                    total += entry.stat().st_size
-        return total
-
-    def _begin(self, connection: sqlite3.Connection, num_copies: int) -> None:
-        """Begin to write, with room in the log for so many copies that come, go or are marked."""
-        logged_bytes = num_copies * _LOGGED_PAGES * PAGE_BYTES + _LOGGED_BESIDE
-        connection.execute("BEGIN IMMEDIATE")
-        for _ in range(2):
-            if self._log_bytes() + logged_bytes <= self.log_bytes_max:
-                return
-            connection.execute("ROLLBACK")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            connection.execute("BEGIN IMMEDIATE")
-        if self._log_bytes() + logged_bytes > self.log_bytes_max:
-            connection.execute("ROLLBACK")
-            raise Busy("the log cannot be emptied: others read")
-
-    def _log_bytes(self) -> int:
-        try:
-            return os.stat(self._writer.path + "-wal").st_size
-        except OSError:
-            return 0
+        """What all files take, as the thread that has written sees them."""
+        return self._writer.files_bytes()
 
     def _has_room(self, connection: sqlite3.Connection, num_blocks: int, num_pages: int) -> bool:
         free_pages = self.pages_max - _number(connection, "page_count") + _number(connection, "freelist_count")
@@ -316,13 +290,14 @@ class RangeDatabase:
         _delete(connection, replaced)  # behind that: its blocks are not written to before it is gone
         connection.execute("UPDATE clock SET now = now + 1")
         (now,) = connection.execute("SELECT now FROM clock").fetchone()
+        self._writer.begin_writing()
         rows = []
         for (name, data), own in zip(wanted.items(), runs, strict=True):
             bytes_left = memoryview(data).cast("B")
             for block, blocks in own:
                 _write(self._writer.bytes_file, bytes_left[: blocks * BLOCK_BYTES], block * BLOCK_BYTES)
                 bytes_left = bytes_left[blocks * BLOCK_BYTES :]
-            rows.append((*name[:3], now, checksum_of(name[:3], data), encode_places(own, len(data))))
+            rows.append((*name[:3], now, checksum_of(self._writer.key, name[:3], data), encode_places(own, len(data))))
         sql = "INSERT INTO copy (object_id, start, end, used, checksum, places) VALUES (?, ?, ?, ?, ?, ?)"
         connection.executemany(sql, rows)
 
@@ -332,7 +307,7 @@ class RangeDatabase:
         """Bring files that were made with another bound to this one. How many copies were removed."""
         num_evicted = 0
         while (num_blocks := _blocks(connection)) != self.blocks_max:
-            self._begin(connection, self.batch_copies_max)
+            connection.execute("BEGIN IMMEDIATE")
             num_blocks = _blocks(connection)
             if num_blocks < self.blocks_max:
                 connection.execute("UPDATE clock SET blocks = ?", (self.blocks_max,))
@@ -352,9 +327,9 @@ class RangeDatabase:
         return num_evicted + self._shrink_index(connection)
 
     def _shrink_index(self, connection: sqlite3.Connection) -> int:
-        num_evicted, before, num_at_once = 0, -1, self.log_bytes_max // (4 * PAGE_BYTES)
+        num_evicted, before, num_at_once = 0, -1, self.log_bytes_max // (_LOGGED_SHARE * PAGE_BYTES)
         while (excess := _number(connection, "page_count") - self.pages_max) > 0:
-            self._begin(connection, self.batch_copies_max)
+            connection.execute("BEGIN IMMEDIATE")
             rows = connection.execute("SELECT id FROM copy ORDER BY used, id LIMIT ?", (self.batch_copies_max,))
             for (copy_id,) in rows.fetchall():
                 if _number(connection, "freelist_count") >= min(excess, num_at_once):
@@ -367,8 +342,6 @@ class RangeDatabase:
             if not is_less and num_evicted == before:
                 raise Damaged("the index does not shrink")
             before = num_evicted
-            if excess <= num_at_once:
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return num_evicted
 
 
@@ -409,6 +382,11 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 def _blocks(connection: sqlite3.Connection) -> int:
     (number,) = connection.execute("SELECT blocks FROM clock").fetchone()
     return int(number)
+
+
+def _freed(connection: sqlite3.Connection) -> int:
+    (freed,) = connection.execute("SELECT freed FROM clock").fetchone()
+    return int(freed)
 
 
 def _copies_behind(connection: sqlite3.Connection, end: int, num_max: int) -> list[int]:
