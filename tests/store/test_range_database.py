@@ -15,14 +15,14 @@ import pytest
 
 from lance_io import _kernels
 from lance_io.limits import KIB, MIB
-from lance_io.store.disk_cache import range_database
+from lance_io.store.disk_cache import database_files, range_database
 from lance_io.store.disk_cache.fixed_objects import CopyName, NameSpace, is_fixed, table_folder
 from lance_io.store.disk_cache.free_blocks import decode_places
 from lance_io.store.disk_cache.range_database import CAPACITY_BYTES_MIN, Busy, Damaged, RangeDatabase, Unusable
 from tests.seeds import seed_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 NAMES = NameSpace("store", "me")
 KEY = "t.lance/data/000000000000000000000000abcdefabcdefabcdefabcdefab.lance"
@@ -133,6 +133,70 @@ def test_a_reader_that_stays_keeps_writers_out_and_nothing_grows(
     hasty.close()
 
 
+class Pauses:
+    """A module `time` in whose pauses something else goes on."""
+
+    def __init__(self, *meanwhile: Callable[[], object]) -> None:
+        self._meanwhile = list(meanwhile)
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        if self._meanwhile:
+            self._meanwhile.pop(0)()
+
+
+def test_readers_and_commits_wait_for_each_other(database: RangeDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = NAMES.of_range(KEY, 0, 3), NAMES.of_range(KEY, 3, 6)
+    database.keep_many([(one, b"one")], ())
+    assert found(database, one) == [b"one"]
+    other = RangeDatabase(database.folder, database.capacity_bytes)
+    with other._writer as writer, other._reader as reader:
+        writer.execute("BEGIN EXCLUSIVE")  # as while a commit writes its pages
+        monkeypatch.setattr(database_files, "time", Pauses(lambda: None, lambda: writer.execute("COMMIT")))
+        assert found(database, one) == [b"one"]
+
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM clock").fetchall()
+        monkeypatch.setattr(database_files, "time", Pauses(lambda: None, lambda: reader.execute("COMMIT")))
+        database.keep_many([(two, b"two")], ())
+        assert found(database, one, two) == [b"one", b"two"]
+
+        writer.execute("BEGIN EXCLUSIVE")
+        pauses = Pauses()
+        monkeypatch.setattr(database_files, "time", pauses)
+        with pytest.raises(Busy):
+            database.find_many([one])
+        assert pauses.now_s == pytest.approx(range_database.READ_WAIT_S, rel=0.02)
+        writer.execute("ROLLBACK")
+    other.close()
+    assert found(database, one, two) == [b"one", b"two"]
+
+
+def test_bytes_that_are_cut_off_meanwhile_are_not_damaged(
+    database: RangeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another process that has a smaller bound, between the look into the index and the reading of the bytes."""
+    larger = RangeDatabase(database.folder, 12 * MIB)
+    names = [NAMES.of_range(f"{KEY}{number}", 0, 500_000) for number in range(20)]
+    for name in names:
+        larger.keep_many([(name, bytes(500_000))], ())
+    read_copies = _kernels.read_copies
+
+    def read_later(*arguments: Any) -> Any:
+        database.keep_many([], [])
+        return read_copies(*arguments)
+
+    monkeypatch.setattr(_kernels, "read_copies", read_later)
+    findings = larger.find_many(names)
+    assert sum(copy is None for copy in findings.copies) > 10
+    assert findings.damaged == []
+    larger.close()
+
+
 def test_the_journal_is_within_the_bound(database: RangeDatabase) -> None:
     """While a transaction is as large as it can be: as many copies come, go and are marked as are allowed."""
     dice = random.Random(seed_of(8))
@@ -153,7 +217,7 @@ def test_the_journal_is_within_the_bound(database: RangeDatabase) -> None:
         ids = [copy.copy_id for copy in database.find_many(dice.sample(names, num_copies)).copies if copy is not None]
         database.keep_many([(name, bytes(length)) for name in names[at : at + num_copies]], ids)
     database.remove((), [(name.object_id, None) for name in names])
-    assert 0 < most <= database.log_bytes_max
+    assert 0 < most <= database.journal_bytes_max
 
 
 def test_what_is_no_range_is_replaced_and_removed(database: RangeDatabase) -> None:
@@ -456,5 +520,5 @@ def test_sizes_within_the_bound() -> None:
         assert database.batch_bytes_max > 0
         assert database.batch_copies_max > 0
         held_bytes = database.pages_max * 4096 + database.blocks_max * KIB
-        assert held_bytes + database.log_bytes_max <= capacity
+        assert held_bytes + database.journal_bytes_max <= capacity
         assert held_bytes > capacity // 2

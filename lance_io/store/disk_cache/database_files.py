@@ -22,6 +22,7 @@ import re
 import secrets
 import sqlite3
 import struct
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 PAGE_BYTES: Final = 4096
 KEY_BYTES: Final = 32  # where the file of bytes begins; behind it the count; the first block has nothing else
+_PATIENCE_S: Final = 0.0005  # a commit takes as long as some pages to be written
 _COUNT: Final = struct.Struct("<Q")
 _INDEX: Final = "sqlite"
 _FILE = re.compile(r"ranges-(\d{1,9})\.(.+)\Z")
@@ -74,16 +76,18 @@ class Connection:
     """One connection to the files in use, within which `with` gives that to the index and translates errors.
 
     of      whose files
-    wait_s  for how long others are waited for that write or commit
+    wait_s  for how long others are waited for
+    writes  whether it changes anything, beside making the files
 
     number      of the files in use
     bytes_file  the descriptor of their bytes, while it is open
     key         what checksums of their copies begin with
     """
 
-    def __init__(self, of: RangeDatabase, wait_s: float) -> None:
+    def __init__(self, of: RangeDatabase, wait_s: float, *, writes: bool) -> None:
         self._of = of
         self._wait_s = wait_s
+        self._writes = writes
         self._folder: PrivateFolder | None = None
         self._connection: sqlite3.Connection | None = None
         self._names: tuple[str, ...] = ()  # of index and bytes
@@ -197,6 +201,8 @@ class Connection:
                 connection.execute(statement)
             connection.execute("COMMIT")
         connection.execute(f"PRAGMA max_page_count = {max(1, of.pages_max)}").fetchall()
+        if not self._writes:
+            connection.execute("PRAGMA busy_timeout = 0")  # `begin_reading` waits
 
     def _remove_others(self, folder: PrivateFolder) -> None:
         """Remove files of lower numbers; if there is a higher one, this one is to be removed, too, and opened again."""
@@ -208,12 +214,37 @@ class Connection:
         if self.number < newest:
             raise Busy("another process has begun a new file")
 
+    def begin_reading(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        """Begin a transaction that reads; `now` and `freed` of the clock. Waits for a commit, if there is one."""
+        connection.execute("BEGIN")
+        row = self._patiently(connection, "SELECT now, freed FROM clock").fetchone()
+        return int(row[0]), int(row[1])
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        """End a transaction that has written. Waits for those who read, while nobody begins to."""
+        connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            self._patiently(connection, "COMMIT")
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {round(self._wait_s * 1000)}")
+
+    def _patiently(self, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
+        """SQLite itself would wait for ever longer times, up to 100 ms, for what is over in one."""
+        ends_s = time.monotonic() + self._wait_s
+        while True:
+            try:
+                return connection.execute(statement)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= ends_s:
+                    raise
+            time.sleep(_PATIENCE_S)
+
     def writes_begun(self) -> bytes:
         """What has changed if bytes were written over since it was asked for. No lock is taken."""
         return os.pread(self.bytes_file, _COUNT.size, KEY_BYTES)
 
     def begin_writing(self) -> None:
-        """Count this transaction among those that write bytes; before it does, under the lock of writers."""
+        """Count this transaction among those that write or cut off bytes; before it does, under the lock of writers."""
         held = self.writes_begun()
         count = _COUNT.unpack(held)[0] if len(held) == _COUNT.size else 0
         os.pwrite(self.bytes_file, _COUNT.pack((count + 1) & ((1 << 64) - 1)), KEY_BYTES)

@@ -50,18 +50,18 @@ if TYPE_CHECKING:
 
 __all__ = ["CAPACITY_BYTES_MIN", "Busy", "Damaged", "RangeDatabase", "Refused", "Unusable"]
 
-CAPACITY_BYTES_MIN: Final = 4 * MIB  # less is all log and index
+CAPACITY_BYTES_MIN: Final = 4 * MIB  # less is all journal and index
 COPY_BYTES_MAX: Final = 16 * MIB  # the longest that is kept
 CANDIDATES_MAX: Final = 8  # copies that begin before a wanted range and are looked at for whether they reach its end
 READ_WAIT_S: Final = 0.05  # for commits, which write some pages; and for recovery after a kill
 WRITE_WAIT_S: Final = 2.0
-_LOG_BYTES: Final = (1 * MIB, 16 * MIB)  # of `-journal`: a sixteenth of the bound, but so much at least and at most
+_JOURNAL_BYTES: Final = (1 * MIB, 16 * MIB)  # of `-journal`: a sixteenth of the bound, but so much at least and at most
 _INDEX_BYTES_MIN: Final = 512 * KIB  # a sixteenth of the bound, but so much at least
 _PAGES_BESIDE: Final = 3  # that a copy may take in the index: its row, its places in two more trees
 _SPARE_PAGES: Final = 16
 _EVICTED_SHARE: Final = 64  # of the bound: so much is freed at once, so that not every write has to
-_LOGGED_PAGES: Final = 4  # per copy that comes, goes or is marked: rows and places in trees
-_LOGGED_SHARE: Final = 16  # of the journal's pages: so many pages of the index are given back at once
+_JOURNALED_PAGES: Final = 4  # per copy that comes, goes or is marked: rows and places in trees
+_GIVEN_BACK_SHARE: Final = 16  # of the journal's pages: so many pages of the index are given back at once
 _ROUNDS_MAX: Final = 64  # transactions that make room for one
 _START_MAX: Final = (1 << 63) - 1
 _NAME: Final = struct.Struct(f"<{ID_BYTES}sqq")
@@ -119,15 +119,15 @@ class RangeDatabase:
     def __init__(self, folder: str, capacity_bytes: int) -> None:
         self.folder = folder
         self.capacity_bytes = capacity_bytes
-        self.log_bytes_max = min(max(_LOG_BYTES[0], capacity_bytes // 16), _LOG_BYTES[1])
+        self.journal_bytes_max = min(max(_JOURNAL_BYTES[0], capacity_bytes // 16), _JOURNAL_BYTES[1])
         self.pages_max = max(_INDEX_BYTES_MIN, capacity_bytes // 16) // PAGE_BYTES
-        left_bytes = capacity_bytes - self.log_bytes_max - self.pages_max * PAGE_BYTES
+        left_bytes = capacity_bytes - self.journal_bytes_max - self.pages_max * PAGE_BYTES
         self.blocks_max = left_bytes // BLOCK_BYTES
         self.batch_bytes_max = min(COPY_BYTES_MAX, self.blocks_max * BLOCK_BYTES // 8)
         # Of the journal a fifth each is for the places of copies that come, go and are marked.
-        self.batch_copies_max = self.log_bytes_max // (5 * _LOGGED_PAGES * PAGE_BYTES)
-        self._reader = Connection(self, READ_WAIT_S)
-        self._writer = Connection(self, WRITE_WAIT_S)
+        self.batch_copies_max = self.journal_bytes_max // (5 * _JOURNALED_PAGES * PAGE_BYTES)
+        self._reader = Connection(self, READ_WAIT_S, writes=False)
+        self._writer = Connection(self, WRITE_WAIT_S, writes=True)
 
     @property
     def is_open(self) -> bool:
@@ -150,13 +150,14 @@ class RangeDatabase:
         memories = memories or [None] * len(wanted)
         with self._reader as connection:
             writes = self._reader.writes_begun()
-            connection.execute("BEGIN")
-            now, freed = connection.execute("SELECT now, freed FROM clock").fetchone()
+            now, freed = self._reader.begin_reading(connection)
             rows = _look_up(connection, wanted)
             connection.execute("COMMIT")
             found = self._read(wanted, memories, rows)
-            if self._reader.writes_begun() != writes and _freed(connection) != freed:
-                rows = [row if row is not None and _is_there(connection, row) else None for row in rows]
+            if self._reader.writes_begun() != writes:
+                if self._reader.begin_reading(connection)[1] != freed:
+                    rows = [row if row is not None and _is_there(connection, row) else None for row in rows]
+                connection.execute("COMMIT")
             findings = Findings([], [])
             for row, data in zip(rows, found, strict=True):
                 if row is None or data is None:
@@ -220,7 +221,7 @@ class RangeDatabase:
                     self._insert_all(connection, copies)
                 else:
                     num_evicted += self._evict(connection, num_blocks, num_pages)
-                connection.execute("COMMIT")
+                self._writer.commit(connection)
                 if is_room:
                     return num_evicted
             raise Busy("others fill the room that is made")
@@ -236,7 +237,7 @@ class RangeDatabase:
             for at in range(0, len(found), self.batch_copies_max):
                 connection.execute("BEGIN IMMEDIATE")
                 _delete(connection, found[at : at + self.batch_copies_max])
-                connection.execute("COMMIT")
+                self._writer.commit(connection)
 
     def start_anew(self) -> None:
         """Begin the next file, after damage, unless another process has. Raises `Unusable`, `Busy`."""
@@ -318,16 +319,17 @@ class RangeDatabase:
                 num_evicted += len(behind)
                 if len(behind) < self.batch_copies_max:
                     cut_free(connection, self.blocks_max)
-            connection.execute("COMMIT")
+            self._writer.commit(connection)
         if os.fstat(self._writer.bytes_file).st_size > self.blocks_max * BLOCK_BYTES:
             connection.execute("BEGIN IMMEDIATE")  # nobody writes
             if _blocks(connection) <= self.blocks_max:
+                self._writer.begin_writing()
                 os.ftruncate(self._writer.bytes_file, self.blocks_max * BLOCK_BYTES)
             connection.execute("ROLLBACK")
         return num_evicted + self._shrink_index(connection)
 
     def _shrink_index(self, connection: sqlite3.Connection) -> int:
-        num_evicted, before, num_at_once = 0, -1, self.log_bytes_max // (_LOGGED_SHARE * PAGE_BYTES)
+        num_evicted, before, num_at_once = 0, -1, self.journal_bytes_max // (_GIVEN_BACK_SHARE * PAGE_BYTES)
         while (excess := _number(connection, "page_count") - self.pages_max) > 0:
             connection.execute("BEGIN IMMEDIATE")
             rows = connection.execute("SELECT id FROM copy ORDER BY used, id LIMIT ?", (self.batch_copies_max,))
@@ -338,7 +340,7 @@ class RangeDatabase:
                 num_evicted += 1
             connection.execute(f"PRAGMA incremental_vacuum({min(excess, num_at_once)})").fetchall()
             is_less = _number(connection, "page_count") < excess + self.pages_max
-            connection.execute("COMMIT")
+            self._writer.commit(connection)
             if not is_less and num_evicted == before:
                 raise Damaged("the index does not shrink")
             before = num_evicted
@@ -382,11 +384,6 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 def _blocks(connection: sqlite3.Connection) -> int:
     (number,) = connection.execute("SELECT blocks FROM clock").fetchone()
     return int(number)
-
-
-def _freed(connection: sqlite3.Connection) -> int:
-    (freed,) = connection.execute("SELECT freed FROM clock").fetchone()
-    return int(freed)
 
 
 def _copies_behind(connection: sqlite3.Connection, end: int, num_max: int) -> list[int]:
