@@ -128,6 +128,34 @@ async def too_long_in_chunks(server: FaultServer, asked: Asked, writer: asyncio.
     writer.write(head(code, {**headers, "Transfer-Encoding": "chunked"}) + chunk)
 
 
+def in_chunks(chunk_bytes: int, broken_after: int | None = None) -> Answer:
+    """The right answer without a length, in chunks; or only so many bytes of it, then the connection ends."""
+
+    async def answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        body, headers, code = _part(server, asked)
+        del headers["Content-Length"]
+        sent = body[:broken_after]
+        pieces = [sent[at : at + chunk_bytes] for at in range(0, len(sent), chunk_bytes)]
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+        writer.write(head(code, {**headers, "Transfer-Encoding": "chunked"}) + chunks)
+        if broken_after is None:
+            writer.write(b"0\r\n\r\n")
+        else:
+            await writer.drain()
+            writer.close()
+
+    return answer
+
+
+async def to_the_end(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """The right answer without a length, ended by closing the connection."""
+    body, headers, code = _part(server, asked)
+    del headers["Content-Length"]
+    writer.write(head(code, {**headers, "Connection": "close"}) + body)
+    await writer.drain()
+    writer.close()
+
+
 def content_range(text: str) -> Answer:
     """A partial answer that claims to be another part."""
 

@@ -33,9 +33,11 @@ from tests.http_faults import (
     content_range,
     hang_up,
     head,
+    in_chunks,
     serve,
     stall,
     status,
+    to_the_end,
     too_long,
     too_long_in_chunks,
     whole,
@@ -276,6 +278,57 @@ async def test_answers_that_no_retry_can_help(answer: Answer, error: type[LanceE
 @pytest.mark.parametrize("fast_get", ["aiohttp", "false"])
 async def test_the_other_ways_recover_too(script: list[Answer], fast_get: str) -> None:
     await read(script, fast_get=fast_get)
+
+
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
+@pytest.mark.parametrize("chunk_bytes", [1000, 300_000])
+async def test_answers_in_chunks_are_read_whole_and_in_part(chunk_bytes: int, fast_get: str) -> None:
+    chunks = in_chunks(chunk_bytes)
+    async with FaultServer(CONTENT, [chunks] * 9) as server:
+        store = store_on(server, fast_get=fast_get)
+        data, meta = await store.get("key")
+        assert (bytes(data), meta.size_bytes, meta.etag) == (CONTENT, len(CONTENT), ETAG)
+        assert bytes(await store.get_range("key", 1000, 200_000)) == CONTENT[1000:200_000]
+        tail, size_bytes, etag = await store.get_suffix("key", 1000)
+        assert (bytes(tail), size_bytes, etag) == (CONTENT[-1000:], len(CONTENT), ETAG)
+        server.content = b""
+        data, meta = await store.get("key")
+        assert (bytes(data), meta.size_bytes) == (b"", 0)
+        await store.aclose()
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
+@pytest.mark.parametrize("then", [in_chunks(7000), serve, in_chunks(300_000, 250_000)])
+async def test_an_object_in_chunks_that_breaks_off_is_never_taken_for_all_of_it(then: Answer, fast_get: str) -> None:
+    async with FaultServer(CONTENT, [in_chunks(1000, 100_000), in_chunks(1000, 0), then]) as server:
+        store = store_on(server, fast_get=fast_get)
+        data, meta = await store.get("key")
+        await store.aclose()
+    assert (bytes(data), meta.size_bytes) == (CONTENT, len(CONTENT))
+    assert set(server.asked) == {None}
+
+
+async def test_an_object_in_chunks_that_is_late_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second request wins, whatever had come of the first answer."""
+    monkeypatch.setattr("lance_io.store.policies.hedge.Hedging.patience_s", lambda *_: 0.01)
+    monkeypatch.setattr("lance_io.store.policies.hedge.Hedging.spend", lambda _: True)
+    async with FaultServer(CONTENT, [stall, in_chunks(1000)]) as server:
+        store = store_on(server)
+        data, meta = await store.get("key")
+        await store.aclose()
+    assert (bytes(data), meta.size_bytes) == (CONTENT, len(CONTENT))
+
+
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
+async def test_an_object_whose_end_nobody_tells_is_refused(fast_get: str) -> None:
+    """Without a length and without chunks a connection that is lost looks like the end of the object."""
+    async with FaultServer(CONTENT, [to_the_end] * 9) as server:
+        store = store_on(server, fast_get=fast_get)
+        with pytest.raises(StoreFailure, match="content-length"):
+            await store.get("key")
+        assert bytes(await store.get_range("key", 1000, 200_000)) == CONTENT[1000:200_000]
+        await store.aclose()
 
 
 async def test_nobody_listens() -> None:

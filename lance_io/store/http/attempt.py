@@ -134,10 +134,11 @@ def failure_of(error: BaseException, name: str, operation: str, download: Downlo
     else:
         text = f"no answer ({kind}: {error})"
     if download is not None:
-        received = f"{download.received} of {download.num_bytes} bytes"
         is_broken = download.received and not isinstance(error, (TimeoutError, BadAnswer))
         text = (
-            f"the answer broke off after {received} ({kind}: {error})" if is_broken else f"{text}, {received} are here"
+            f"the answer broke off after {download.so_far} ({kind}: {error})"
+            if is_broken
+            else f"{text}, {download.so_far} are here"
         )
     return Transient(text, path=name, operation=operation)
 

@@ -1,13 +1,15 @@
 """One logical read over HTTP, without the HTTP: what to ask for, whether the answer fits, what has arrived so far.
 
     download = Download.of_range(key, 100, 200)
-    each attempt:   headers = download.headers()         a resumed one asks for the missing rest only
+    each attempt:   download.resume()
+                    headers = download.headers()         a resumed one asks for the missing rest only
                     download.begin(status, headers)      the answer's head; refuses one that is not what was asked
                     download.add(chunk) ...              its body
                     download.finish()                    complete, or `Transient`: try again
 
 A body that breaks off is continued at the byte reached, under `If-Match` where the etag is known, so that two halves
-of different objects never meet.
+of different objects never meet. A whole object that comes in chunks says its length by its last chunk: one that breaks
+off is read from its beginning.
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ class Download:
         self._given = memory
         self._memory = memory  # of a large range, or given: what arrives goes straight to its place
         self._whole = start is None and suffix is None
+        self._is_open = False  # a whole object is coming whose length the last chunk will say
         self._may_be_short = may_be_short
 
     @classmethod
@@ -109,7 +112,7 @@ class Download:
         """Take over what another download of the same wish has got."""
         self.start, self.end, self.received = other.start, other.end, other.received
         self.size_bytes, self.etag, self._last_modified = other.size_bytes, other.etag, other._last_modified
-        self._pieces, self._memory = other._pieces, other._memory
+        self._pieces, self._memory, self._is_open = other._pieces, other._memory, other._is_open
 
     def goes_on(self, size_bytes: int, etag: str | None, received: int, memory: memoryview | None) -> None:
         """An answer had begun, and so much of the range had come, when this one took over."""
@@ -122,11 +125,22 @@ class Download:
         return self.suffix is not None and self.received == 0
 
     @property
+    def so_far(self) -> str:
+        """What has arrived, for an error."""
+        return f"{self.received} bytes" if self._is_open else f"{self.received} of {self.num_bytes} bytes"
+
+    @property
     def is_given(self) -> bool:
         """Whether the bytes are to be in memory of the caller's."""
         return self._given is not None
 
     # -- asking -----------------------------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Get ready for the next attempt: drop what it cannot go on with, an object whose length nobody knows yet."""
+        if self._is_open:
+            self._pieces.clear()
+            self.received, self.etag, self._is_open = 0, None, False
 
     def asked(self) -> tuple[int, int]:
         """Start and end of the next attempt, for a log: of a suffix its length as a negative start."""
@@ -211,10 +225,13 @@ class Download:
                 status,
             )
         length = _length(headers)
-        if length is None:
-            self._refuse(StoreFailure, "the answer has no content-length", status)
-        self.start, self.end = 0, length
-        self.size_bytes = self.end
+        if length is not None:
+            self.start, self.end = 0, length
+            self.size_bytes = self.end
+        elif headers.get("transfer-encoding", "").strip().lower() == "chunked":
+            self._is_open = True
+        else:  # a connection that is lost would look like the end
+            self._refuse(StoreFailure, "the answer has no content-length, and does not come in chunks", status)
 
     def _check_length(self, headers: Mapping[str, str]) -> None:
         length, expected = _length(headers), self.num_bytes - self.received
@@ -251,6 +268,10 @@ class Download:
 
     def add(self, chunk: bytes | memoryview) -> None:
         """Take the next bytes, which are copied if they are a view; `LongBody` if there are too many."""
+        if self._is_open:
+            self._pieces.append(bytes(chunk))
+            self.received += len(chunk)
+            return
         if self.received + len(chunk) > self.num_bytes:
             self._refuse(LongBody, f"the answer goes on behind the {self.num_bytes} bytes that it has", None)
         if self._memory is None and not self._whole and len(chunk) < self.num_bytes > SMALL_BYTES:
@@ -286,10 +307,11 @@ class Download:
 
     def finish(self) -> None:
         """The body is over; `Transient` unless all of it is here."""
+        if self._is_open:
+            self.start, self.end, self.size_bytes = 0, self.received, self.received
+            self._is_open = False
         if self.received < self.num_bytes:
-            raise Transient(
-                f"the answer broke off after {self.received} of {self.num_bytes} bytes", path=self.key, operation="get"
-            )
+            raise Transient(f"the answer broke off after {self.so_far}", path=self.key, operation="get")
 
     # -- the result -------------------------------------------------------------------------------------------------
 

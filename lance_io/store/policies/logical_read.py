@@ -174,6 +174,7 @@ class Reading:
             self._place, self._turn = self._turn.place, None
             download.queue_s += now_s - self._asked_s
         self._attempts += 1
+        download.resume()
         self._received_before, self._answers_before = download.received, download.num_answers
         sending.stats.begin("get", download.key, *download.asked())
         self._race = Race(sending.gets, download, sending.stats, sending.watch, self._told, self._attempted)

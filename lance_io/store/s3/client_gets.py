@@ -166,7 +166,7 @@ class ClientGets:
 
 def _broken(download: Download, error: Exception) -> Transient:
     return Transient(
-        f"the answer broke off after {download.received} of {download.num_bytes} bytes ({error})",
+        f"the answer broke off after {download.so_far} ({error})",
         path=download.key,
         operation="get",
     )
@@ -180,6 +180,4 @@ def _unanswered_error(download: Download, error: Exception) -> StoreFailure:
     if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)):
         return StoreFailure(f"cannot connect ({name}: {error})", path=download.key, operation="get")
     what = "no answer in time" if isinstance(error, TimeoutError) else f"no answer ({name}: {error})"
-    return Transient(
-        f"{what}, {download.received} of {download.num_bytes} bytes are here", path=download.key, operation="get"
-    )
+    return Transient(f"{what}, {download.so_far} are here", path=download.key, operation="get")
