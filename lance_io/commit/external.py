@@ -132,6 +132,9 @@ class ExternalHandler:
         """The row of the number does."""
         return False
 
+    def check(self, place: Location) -> None:
+        """The database decides, whatever the store."""
+
     def prepare(self, place: Location) -> Plan[None]:
         """Look at the database table once."""
         yield from self.rows.check()

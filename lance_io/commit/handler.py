@@ -106,6 +106,12 @@ class CommitHandler(Protocol):
     def decides_by_name(self) -> bool:
         """Whether a version is there as soon as there is a file of its name, so that two names are two."""
 
+    def check(self, place: Location) -> None:
+        """Raise `UnsupportedError` where it is known, without a request, that it does not work here.
+
+        A change asks before it writes anything.
+        """
+
     def prepare(self, place: Location) -> Plan[None]:
         """Find out once whether it works here; may run beside anything before `create`.
 

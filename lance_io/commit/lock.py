@@ -101,6 +101,9 @@ class LockHandler:
         """Under the lock it is looked for the file of that name."""
         return True
 
+    def check(self, place: Location) -> None:
+        """Under the lock any store will do."""
+
     def prepare(self, place: Location) -> Plan[None]:
         """Nothing is asked of the store."""
         yield from ()

@@ -134,6 +134,7 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
     Two rounds. Raises `AlreadyExists` when there is a table, `CommitUnknownError` when there is no telling; the same
     request made again is recognised.
     """
+    target.handler.check(target.place)
     files = request.files or CommitFiles()
     kept = {target.place.key(request.transaction.path)} if request.is_repeated else ()
     try:
@@ -211,6 +212,7 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
     the whole operation again may help), `CommitUnknownError` when the deciding write got no answer and reading back
     failed, `NotFound` when there is no table. The same request made again is recognised, and applied once.
     """
+    target.handler.check(target.place)
     loop = _Loop(target, request)
     try:
         committed: CommittedVersion = yield RollBackOnError(loop.run(), loop.roll_back)

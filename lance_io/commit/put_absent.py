@@ -23,6 +23,7 @@ from lance_io.plans.store_requests import Head, ProbeCreate, Put, Read
 from lance_io.records import dataclass
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import ConflictRetry, OutcomeUnknown, Unsent
+from lance_io.store.probe import refuse_undecided
 from lance_io.table.manifest.paths import VERSIONS
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ class PutAbsentHandler:
     def decides_by_name(self) -> bool:
         """The name is what can be created once."""
         return True
+
+    def check(self, place: Location) -> None:
+        """See `CommitHandler`: the store has to decide."""
+        refuse_undecided(place.store)
 
     def prepare(self, place: Location) -> Plan[None]:
         """Try out once per bucket whether the store keeps its promise."""

@@ -31,6 +31,13 @@ _logger = logging.getLogger(__name__)
 _kept: dict[str, bool] = {}  # by the identity of the store
 
 
+def refuse_undecided(store: ObjectStore) -> None:
+    """Raise `UnsupportedError` where it is known without a request that the store does not keep the promise."""
+    able = store.capabilities
+    if not able.conditional_create or _kept.get(store.identity) is False:
+        raise UnsupportedError(f"{store.identity} {able.create_refusal}")
+
+
 class ConditionalProbe:
     """The question for one store. `run` may run beside other requests, and more than once at a time.
 

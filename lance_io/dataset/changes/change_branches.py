@@ -74,6 +74,7 @@ class BranchInUse(LanceError, OSError):
 def create_branch(state: DatasetState, name: str, reference: Any) -> Plan[DatasetState]:
     """Let a branch leave a version; gives its first version, see `LanceDataset.create_branch`."""
     check_branch_name(name)
+    state.check_decides()
     key = state.root.key(branch_path(name))
 
     def create(parent: str | None, file: VersionFile) -> Plan[Manifest]:

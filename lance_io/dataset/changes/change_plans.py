@@ -108,6 +108,7 @@ def repeat_on_conflict(
     Raises `CommitConflictError`: as it came where making it anew would not help; of too many writers, with the last
     conflict, where it did not help.
     """
+    state.check_decides()
     started, retries, retry_seconds = time.monotonic(), 0, retry_timeout.total_seconds()
     while True:
         try:

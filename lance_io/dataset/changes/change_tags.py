@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def create_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
     """Name a version; see `Tags.create`."""
     check_tag_name(name)
+    state.check_decides()
 
     def create(branch: str | None, file: VersionFile) -> Plan[None]:
         now = ref_time(time.time_ns())

@@ -44,6 +44,7 @@ def deep_clone(state: DatasetState, place: Location, reference: Any) -> Plan[Non
     """Copy a version with all of its files to a table at `place`."""
     branch, source, manifest = yield from _cloned_version(state, reference)
     target = CommitTarget(place, state.session.handler(place))
+    target.handler.check(place)
     try:
         yield from target.handler.find_latest(place)
     except NotFound:

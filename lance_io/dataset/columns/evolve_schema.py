@@ -138,6 +138,7 @@ def _cast_columns(
             f"Cannot cast items or members of the column that is the first of the data file {file.path}: it is of "
             "version 0.1, and could not be read without it. Cast the whole column, or not all members at once"
         )
+    state.check_decides()
     files = column_files(state, after, unnamed=unnamed)
     found = project_taken(state.schema, [*map(quoted, paths_to(state.schema, ids)), ROW_ADDRESS])
     read = {field.name: field for field in before.fields}

@@ -98,6 +98,7 @@ def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | N
     progress  is told how many rows are written
     Raises `OperationError` for a column that is there already, and for values that cannot be written.
     """
+    state.check_decides()
     schema, added = with_fields(state, new.fields)
     files = column_files(state, schema.prune(written_together(schema, added, state.manifest.data_version)))
     new = _with_known(state, schema, added, new)

@@ -292,6 +292,7 @@ def compact_files(
     """Plan, execute and commit. What was written is removed where that fails, unless it may have been committed."""
     if trace_events.listeners:
         trace_events.tell_dataset("compacting", state.location.uri)
+    state.check_decides()
     options, tasks = yield from plan_compaction(state, given)
     results: list[RewriteResult] = []
     written: list[NewFiles] = []

@@ -95,6 +95,7 @@ class WriteJob:
         there.
         """
         target, uuid = write_target(place), uuid4()
+        target.handler.check(target.location)
         base = run_writes(target, newest_manifest(target.location, target.session))
         if base is None and not create and not overwrite:
             raise NotFound(f"there is no table at {place.uri}, and the option create is false")

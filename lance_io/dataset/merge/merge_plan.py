@@ -91,6 +91,7 @@ def merge_rows(
     Raises `UsageError` for clauses that change nothing, `OperationError` and `SchemaError` for what does not fit, and
     as `repeat_on_conflict`.
     """
+    state.check_decides()
     source = yield from _pull(clauses, limit_bytes, rows)
 
     def attempt(state: DatasetState) -> Plan[tuple[DatasetState, ExecuteResult]]:

@@ -138,6 +138,10 @@ class DatasetState:
         if self.schedulers is not None:
             self.schedulers.check()
 
+    def check_decides(self) -> None:
+        """Raise `UnsupportedError` where nobody can decide a commit: nothing is to be written then."""
+        self.session.handler(self.location, self.commit_lock).check(self.location)
+
     @cached_property
     def context(self) -> ReadContext:
         """What reads of this version share."""

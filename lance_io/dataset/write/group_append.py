@@ -132,6 +132,7 @@ def append_in_group(append: GroupAppend) -> Plan[DatasetState]:
 
     Errors are those of `write_rows`.
     """
+    append.target.handler.check(append.target.location)
 
     def leave(_: BaseException) -> Plan[None]:
         yield from GROUPS.leave(append)

@@ -175,6 +175,7 @@ def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOption
     """
     if trace_events.listeners:
         trace_events.tell_dataset("writing", target.location.uri, mode=options.mode.capitalize())
+    target.handler.check(target.location)
     given = schema_of(rows.schema)
     if options.mode == "create":
         return (yield from _create(target, rows, given, options))
