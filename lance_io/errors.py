@@ -30,22 +30,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lance_io.redaction import hide_secrets
+
 
 class LanceError(Exception):
     """Base of all errors raised by `lance_io`; never raised itself.
 
-    path       the object concerned, a URI or a key without credentials, or None
+    message    what is wrong
+    path       the object concerned, a URI or a key, or None
     retryable  True when the same call may succeed later
+
+    Credentials in URLs are taken out of all texts and notes as they are set, so that no copy of an error holds any.
     """
 
     path: str | None
     retryable: bool
 
     def __init__(self, message: str = "", *, path: str | None = None, retryable: bool = False) -> None:
-        super().__init__(message)
         self.message = message
+        super().__init__(self.message)
         self.path = path
         self.retryable = retryable
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, hide_secrets(value) if isinstance(value, str) else value)
+
+    def add_note(self, note: str) -> None:
+        """See `BaseException.add_note`."""
+        super().add_note(hide_secrets(note))
 
     def __str__(self) -> str:
         if self.path is not None and self.path not in self.message:

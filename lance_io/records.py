@@ -14,6 +14,8 @@ import dataclasses
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from lance_io.redaction import hide_secrets
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass as dataclass
@@ -67,6 +69,7 @@ def _hash_by(values: Callable[[Any], Any]) -> Callable[[Any], int]:
 
 def _repr_of(names: list[str]) -> Callable[[Any], str]:
     def __repr__(self: Any) -> str:
-        return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return hide_secrets(f"{type(self).__qualname__}({shown})")
 
     return __repr__

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 import os
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.io.call_metrics import CallMetrics, on_call
 from lance_io.io.trace_events import TraceEvent, listen
+from lance_io.redaction import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ __all__ = ["TraceEvent", "capture_trace_events", "trace_to_chrome"]
 
 WAITING_MAX: Final = 65_536  # events that a callback has not been given yet
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def capture_trace_events(callback: Callable[[TraceEvent], object]) -> Callable[[], None]:

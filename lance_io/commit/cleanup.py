@@ -17,7 +17,6 @@ number of cleanups may run at once: what another one has removed is passed over.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import field
 from typing import TYPE_CHECKING, TypedDict
 
@@ -41,6 +40,7 @@ from lance_io.format.schema import BLOB_FOLDER
 from lance_io.io import trace_events
 from lance_io.plans.store_requests import List
 from lance_io.records import dataclass
+from lance_io.redaction import get_logger
 from lance_io.table.manifest.manifest import Manifest, decode_file_names, decode_manifest
 from lance_io.table.manifest.paths import VERSIONS, parse_manifest_name, staged_for
 from lance_io.table.transaction.auto_cleanup import auto_cleanup_policy, auto_cleanup_rate
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int | None], object]
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class _Rules(TypedDict):

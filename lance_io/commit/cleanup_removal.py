@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from lance_io.commit.cleanup_reads import READS_AT_ONCE, Held, find_held_versions, managed_blobs, read_manifests
@@ -13,6 +12,7 @@ from lance_io.errors import LanceError, StoreError
 from lance_io.io import trace_events
 from lance_io.plans.plan import Pause, Shielded
 from lance_io.plans.store_requests import Put, Remove
+from lance_io.redaction import get_logger
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import StoreFull
 from lance_io.table.manifest.manifest import decode_manifest
@@ -33,7 +33,7 @@ DELETES_AT_ONCE: Final = 1000
 _ANNOUNCED_AT_ONCE: Final = 20_000  # versions: looking who holds on to some takes a listing of all on local disk
 _ANNOUNCED_S: Final = 60  # how long removing what is announced at once may take at a given rate
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class Removal:

@@ -12,12 +12,12 @@ Files may be removed while nothing was sent, and after the write was lost. An er
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Literal
 
 from lance_io.errors import InternalError, LanceError
 from lance_io.plans.plan import Shielded, Together, ask
 from lance_io.plans.store_requests import Put, Remove
+from lance_io.redaction import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Outcome = Literal["unsent", "sent", "lost", "committed"]
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class CommitFiles:

@@ -6,7 +6,6 @@ that nothing which fails afterwards can pass for a commit that failed.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.handler import Created, NewVersion, Taken
@@ -14,6 +13,7 @@ from lance_io.commit.other_names import create_version
 from lance_io.errors import CommitUnknownError, LanceError
 from lance_io.plans.plan import Shielded
 from lance_io.plans.store_requests import Put
+from lance_io.redaction import get_logger
 from lance_io.table.manifest.paths import HINT_NAME, VERSIONS
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lance_io.commit.target import CommitTarget
     from lance_io.plans.plan import Plan
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def write_deciding(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from lance_io import runtime
 from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, AlreadyExists, FormatError, LanceError, NotFound, UsageError
+from lance_io.redaction import hide_secrets
 from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient
 from lance_io.store.s3.loop_state import credentials_of, load_library, make_session
 
@@ -185,16 +186,11 @@ class DynamoManifestStore:
         details = response.get("Error", {}) if isinstance(response, dict) else {}
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) if isinstance(response, dict) else 0
         code, text = str(details.get("Code", "")), str(details.get("Message", "")) or type(error).__name__
-        raise _error(code, status, self._scrub(text), self._place, operation) from None
+        raise _error(code, status, hide_secrets(text, self._options.secrets), self._place, operation) from None
 
     @property
     def _place(self) -> str:
         return f"DynamoDB table {self.table}"
-
-    def _scrub(self, text: str) -> str:
-        for secret in self._options.secrets:
-            text = text.replace(secret, "***")
-        return text
 
 
 def _error(code: str, status: int, text: str, table: str, operation: str) -> LanceError:

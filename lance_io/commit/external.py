@@ -18,7 +18,6 @@ no writer with an old view makes such a version again. The newest row without an
 
 from __future__ import annotations
 
-import logging
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
@@ -38,6 +37,7 @@ from lance_io.errors import (
 )
 from lance_io.plans.plan import Pause, Together
 from lance_io.plans.store_requests import Head, List, Put, Read, Remove
+from lance_io.redaction import get_logger
 from lance_io.table.manifest.paths import (
     VERSIONS,
     ManifestName,
@@ -61,7 +61,7 @@ ROWS_AT_ONCE: Final = 64
 FIRST_PAUSE_S: Final = 0.1
 _STAGING_SUFFIX_CHARS: Final = 37  # "-" and a UUID
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

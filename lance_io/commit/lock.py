@@ -10,7 +10,6 @@ The lock must be one that all writers of the table take. A PUT whose answer was 
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -23,6 +22,7 @@ from lance_io.commit.put_absent import PutAbsentHandler, read_back, unknown_outc
 from lance_io.errors import CommitConflictError, CommitHandlerError, NotFound, StoreError
 from lance_io.plans.plan import Call
 from lance_io.plans.store_requests import Put, Read
+from lance_io.redaction import get_logger
 from lance_io.runtime.threads import LastingPool
 from lance_io.store.failures import Unsent
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 CommitLock: TypeAlias = Callable[[int], AbstractContextManager[Any]]
 """Takes the version that is to be committed, gives the lock for it."""

@@ -20,7 +20,6 @@ finds V2 names there, compares (`list_decided`).
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.handler import Created, NewVersion, Taken, named
@@ -30,6 +29,7 @@ from lance_io.commit.put_absent import unknown_outcome
 from lance_io.errors import CommitConflictError, CommitUnknownError, LanceError, NotFound
 from lance_io.plans.plan import Together, ask
 from lance_io.plans.store_requests import Head, List, Read, Remove
+from lance_io.redaction import get_logger
 from lance_io.store.api import NAMES_DIRECTLY_BELOW, Selection
 from lance_io.table.manifest.manifest import decode_origin, decode_summary
 from lance_io.table.manifest.paths import ManifestName, manifest_name, parse_manifest_name
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 LISTINGS_MAX: Final = 10  # of a table whose newest version has only its V1 name each time
 _VERSIONS_AHEAD: Final = 1 << 20  # more than other writers can have made since a listing
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 # -- before a version is made ------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ that died counts for ten minutes by the store's clock; a pin or an intent is wri
 from __future__ import annotations
 
 import json
-import logging
 import re
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -31,6 +30,7 @@ from lance_io.errors import CommitConflictError, CommitUnknownError, LanceError,
 from lance_io.plans.plan import Pause, Shielded, ask
 from lance_io.plans.store_requests import List, Put, Read, Remove
 from lance_io.records import dataclass
+from lance_io.redaction import get_logger
 from lance_io.store.failures import StoreFull
 from lance_io.table.manifest.paths import VERSIONS, is_detached
 
@@ -57,7 +57,7 @@ _LOOKS_MAX: Final = 12  # at a cleanup that is about to remove a version
 _FIRST_PAUSE_S: Final = 0.1
 _PAUSE_MAX_S: Final = 5.0
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

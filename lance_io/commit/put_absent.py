@@ -11,7 +11,6 @@ not a plain success is followed by a look at what is there:
 
 from __future__ import annotations
 
-import logging
 import random
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -21,6 +20,7 @@ from lance_io.errors import AlreadyExists, CommitUnknownError, LanceError, NotFo
 from lance_io.plans.plan import Pause
 from lance_io.plans.store_requests import Head, ProbeCreate, Put, Read
 from lance_io.records import dataclass
+from lance_io.redaction import get_logger
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import ConflictRetry, OutcomeUnknown, Unsent
 from lance_io.store.probe import refuse_undecided
@@ -40,7 +40,7 @@ PUTS_MAX: Final = 5
 READS_MAX: Final = 3
 FIRST_PAUSE_S: Final = 0.1
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)

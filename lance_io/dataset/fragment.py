@@ -15,6 +15,7 @@ from lance_io.dataset.version.column_lists import as_list
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import UsageError
 from lance_io.file.row_indices import row_numbers
+from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -501,7 +502,7 @@ class AsyncFragment(_Fragment, AsyncFace):
         return await run_awaited(dataset._state, _create_from_file(dataset._state, filename, fragment_id))
 
     def __repr__(self) -> str:
-        return f"<AsyncFragment {self.fragment_id} of {self._state.location.uri}>"
+        return f"<AsyncFragment {self.fragment_id} of {hide_secrets(self._state.location.uri)}>"
 
 
 # -- takes of the same columns -----------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
 from lance_io.dataset.scan.scan_statistics import IoMeter
 from lance_io.dataset.version.open_version import check_out, latest_of, open_options, open_steps
 from lance_io.errors import UsageError
+from lance_io.redaction import hide_secrets
 from lance_io.store.api import offers_sync_reads
 from lance_io.store.provided_options import gather_provider
 from lance_io.store.url import load_client, uri_on
@@ -506,7 +507,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         return type(self)._of, (self._state,)
 
     def __repr__(self) -> str:
-        return f"<LanceDataset {self._state.location.uri} version {self.version}>"
+        return f"<LanceDataset {hide_secrets(self._state.location.uri)} version {self.version}>"
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -878,7 +879,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
         return _unpickled, (type(self), self._state, self._state.schedulers is not None)
 
     def __repr__(self) -> str:
-        return f"<AsyncDataset {self._state.location.uri} version {self.version}>"
+        return f"<AsyncDataset {hide_secrets(self._state.location.uri)} version {self.version}>"
 
 
 async def _open(uri: str | PathLike[str], version: Ref, timeout: Timeout, options: dict[str, Any]) -> AsyncDataset:

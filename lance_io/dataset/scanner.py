@@ -19,6 +19,7 @@ from lance_io.dataset.version.state import FragmentPlace
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.io.stats import io_stats
 from lance_io.plans.plan import drive_in_thread
+from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
@@ -109,7 +110,7 @@ class _Scan:
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        return f"<{name} of {self._state.location.uri} version {self._state.manifest.version}>"
+        return f"<{name} of {hide_secrets(self._state.location.uri)} version {self._state.manifest.version}>"
 
 
 class SyncScanner(_Scan, SyncFace):

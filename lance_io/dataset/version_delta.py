@@ -26,6 +26,7 @@ from lance_io.dataset.version.open_version import check_number, check_out
 from lance_io.dataset.version.system_columns import CREATED_AT, ROW_ID, UPDATED_AT
 from lance_io.errors import NotFound, UsageError
 from lance_io.plans.plan import Together
+from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -117,7 +118,8 @@ class _Delta:
         return np.setdiff1d(ids, (yield from _live_ids(after, same)))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._state.location.uri}, versions {self._begin} to {self._end}>"
+        where = hide_secrets(self._state.location.uri)
+        return f"<{type(self).__name__} of {where}, versions {self._begin} to {self._end}>"
 
 
 def _common_fragments(before: DatasetState, after: DatasetState) -> set[int]:

@@ -29,6 +29,7 @@ from lance_io.levels.portable import Portable
 from lance_io.levels.retype import batch_as, needs_retyping
 from lance_io.limits import METADATA_CACHE_BYTES
 from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.redaction import hide_secrets
 from lance_io.runtime import SharedItems, iterate, run, shared_async, stream, wrap
 from lance_io.spans import Ranges
 from lance_io.store.api import SyncReads
@@ -275,7 +276,7 @@ class LanceFileReader:
         return self._drive(self._access.global_buffer(index))
 
     def __repr__(self) -> str:
-        return f"LanceFileReader({self._access.key!r}, {self.num_rows()} rows)"
+        return hide_secrets(f"LanceFileReader({self._access.key!r}, {self.num_rows()} rows)")
 
 
 class AsyncFileReader:

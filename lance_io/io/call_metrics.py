@@ -10,20 +10,20 @@ Nobody watches unless asked to: then a call looks at an empty tuple, and that is
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from lance_io.io.stats import IoStats, io_stats
 from lance_io.records import dataclass
+from lance_io.redaction import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

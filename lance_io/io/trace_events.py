@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lance_io.records import dataclass
+from lance_io.redaction import shown_values
 from lance_io.store.forking import survive_fork
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def listen(listener: Listener) -> Callable[[], None]:
 
 def tell(target: str, values: dict[str, Any]) -> None:
     """Tell the listeners of an event."""
-    args = {name: str(value) for name, value in values.items()}
+    args = shown_values(values)
     args["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     args["client_version"] = VERSION
     for listener in listeners:

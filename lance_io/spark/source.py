@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from lance_io.redaction import hide_secrets
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceArrowWriter,
@@ -83,4 +85,4 @@ class LanceDataSource(DataSource):
         return dict(self.options.items())
 
     def __repr__(self) -> str:
-        return f"LanceDataSource({self._given.get('path', '')!r})"
+        return hide_secrets(f"LanceDataSource({self._given.get('path', '')!r})")

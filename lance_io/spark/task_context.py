@@ -6,7 +6,6 @@ anything.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
@@ -14,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import UsageError
+from lance_io.redaction import get_logger
 from lance_io.runtime import processors
 from lance_io.spark.options import NO_CATALOG
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lance_io.spark.options import TargetOptions
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 DAEMON: Final = "pyspark.daemon"  # what forks planners and workers, and runs as their main module
 

@@ -11,12 +11,12 @@ connection, 409, 5xx) decides nothing: the second PUT is made again until two ce
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import uuid
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import AlreadyExists, LanceError, UnsupportedError
+from lance_io.redaction import get_logger
 from lance_io.runtime import to_the_end
 from lance_io.store.failures import ConflictRetry, OutcomeUnknown, StoreFailure
 
@@ -27,7 +27,7 @@ PROBE_PREFIX: Final = ".probe-"
 _PUTS_MAX: Final = 8
 _FIRST_PAUSE_S: Final = 0.1
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 _kept: dict[str, bool] = {}  # by the identity of the store
 
 

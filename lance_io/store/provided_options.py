@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkab
 
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.records import dataclass
+from lance_io.redaction import hide_secrets
 from lance_io.store.forking import survive_fork
 from lance_io.store.storage_options import ProvidedOptions, normalize, options_of, whole_number
 
@@ -141,10 +142,9 @@ class OptionsSource:
     def _redact(self, text: str) -> str:
         """A message without the values of what was given last, and without the parts of signatures."""
         values = () if self._latest is None else tuple(self._latest.options.values())
-        for known in [*values, *(part for value in values for part in re.split("[&=]", value))]:
-            if len(known) >= 8:  # what is shorter is no credential, and may be part of any word
-                text = text.replace(known, "***")
-        return text
+        parts = [*values, *(part for value in values for part in re.split("[&=]", value))]
+        # what is shorter is no credential, and may be part of any word
+        return hide_secrets(text, [part for part in parts if len(part) >= 8])
 
 
 _sources: weakref.WeakValueDictionary[object, OptionsSource] = weakref.WeakValueDictionary()

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import io
-import logging
 from typing import TYPE_CHECKING, Final, Self
 
 from lance_io.errors import LanceError, UsageError
 from lance_io.limits import MIB
+from lance_io.redaction import get_logger
 from lance_io.runtime import to_the_end
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _GROW_AFTER: Final = 5_000  # parts of the first size, where nobody said how man
 _GROW_EVERY: Final = 1_000  # ... and then doubled after so many: room for a TiB
 _COPY_BYTES: Final = 1 * MIB  # copied at a time; a part that holds more gets its memory at once, not bit by bit
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def part_bytes_of(number: int, content_length_hint: int | None, *, equal: bool, part_bytes: int = PART_BYTES) -> int:

@@ -26,6 +26,7 @@ from urllib.parse import unquote
 
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.records import dataclass
+from lance_io.redaction import hide_secrets
 from lance_io.runtime import in_thread, load_modules
 from lance_io.store.api import LOCAL, MEMORY
 from lance_io.store.provided_options import source_of
@@ -228,7 +229,8 @@ def uri_text(uri: object) -> str:
     if isinstance(text, str):
         return text
     hint = "; decode it with os.fsdecode" if isinstance(text, bytes) else ""
-    raise TypeError(f"expected a path or URI as str or os.PathLike, found {text!r} of type {type(text).__name__}{hint}")
+    shown = hide_secrets(repr(text))
+    raise TypeError(f"expected a path or URI as str or os.PathLike, found {shown} of type {type(text).__name__}{hint}")
 
 
 def _long_file(text: str) -> str:

@@ -22,7 +22,6 @@ visible. `docs/writing.md` has what is promised.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -50,6 +49,7 @@ from lance_io.format.version import V0_1
 from lance_io.limits import MIB
 from lance_io.plans.plan import RollBackOnError, Wait
 from lance_io.records import dataclass
+from lance_io.redaction import get_logger
 from lance_io.store.api import offers_sync_writes
 from lance_io.store.forking import survive_fork
 from lance_io.table.transaction.operations import Append
@@ -82,7 +82,7 @@ PULLED_BYTES_MAX: Final = 64 * MIB  # of rows out of iterators that wait in this
 VERSIONS_NEAR: Final = 64  # between those that callers of one group have open: others have to be read for the oldest
 LEASE_S: Final = 2.0  # a group that takes longer does not hold up the next one
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 # -- rows that wait ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ deciding write was lost: then a version may refer to them.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -40,6 +39,7 @@ from lance_io.errors import AlreadyExists, NotFound, OperationError, UsageError
 from lance_io.io import trace_events
 from lance_io.plans.plan import RollBackOnError, beside
 from lance_io.records import dataclass
+from lance_io.redaction import get_logger
 from lance_io.store.api import offers_sync_writes
 from lance_io.table.transaction.apply import Creation
 from lance_io.table.transaction.operations import Append, Overwrite
@@ -67,7 +67,7 @@ else:
     cleanups = later_plans("lance_io.dataset.changes.remove_versions")
 
 MODES = ("create", "append", "overwrite")
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)

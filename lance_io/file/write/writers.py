@@ -27,6 +27,7 @@ from lance_io.format.version import V0_1, version_of_name
 from lance_io.format.writable import WRITABLE
 from lance_io.plans.cpu_requests import Begin, Compute, Result
 from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask, drive_async, drive_sync
+from lance_io.redaction import hide_secrets
 from lance_io.runtime import run, wrap
 from lance_io.store.api import offers_sync_writes
 from lance_io.store.provided_options import with_provider
@@ -422,7 +423,7 @@ class LanceFileWriter:
             self.abort()
 
     def __repr__(self) -> str:
-        return f"LanceFileWriter({self._location.uri!r}, version={self._file.arguments.version.name!r})"
+        return hide_secrets(f"LanceFileWriter({self._location.uri!r}, version={self._file.arguments.version.name!r})")
 
 
 class AsyncFileWriter:

@@ -11,7 +11,6 @@ before it removes anything.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lance_io.dataset import distributed
 from lance_io.errors import LanceError
+from lance_io.redaction import get_logger
 from lance_io.spark.engine import fit_to_task, table_place
 from lance_io.spark.task_context import refuse_catalog_table
 from lance_io.spark.types import spark_to_arrow
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed import WriteJob, WrittenFiles
     from lance_io.spark.options import WriteOptions
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)

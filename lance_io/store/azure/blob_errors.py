@@ -9,7 +9,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import AccessDenied, LanceError
-from lance_io.store.cloud.refused_answers import Dialect, refusal, scrub
+from lance_io.redaction import hide_secrets
+from lance_io.store.cloud.refused_answers import Dialect, refusal
 from lance_io.store.failures import StoreFailure, Transient, Unsent
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def library_error(error: Exception, *, key: str, operation: str, secrets: Iterab
         return refusal(_DIALECT, status, "", "", key=key, operation=operation, secrets=secrets)
     if isinstance(error, azure.ClientAuthenticationError):
         return no_credentials(error, secrets, key)
-    text = scrub(f"{name}: {error}", secrets)
+    text = hide_secrets(f"{name}: {error}", secrets)
     if _is_distrust(error):  # a certificate that is not trusted stays so
         return StoreFailure(f"cannot connect ({text})", path=key, operation=operation)
     if _is_unsent(error):
@@ -88,7 +89,7 @@ def library_error(error: Exception, *, key: str, operation: str, secrets: Iterab
 
 def no_credentials(error: Exception, secrets: Iterable[str], key: str | None = None) -> AccessDenied:
     """Nothing was found to authorise requests with."""
-    told = scrub(str(error).partition("\n")[0], secrets)
+    told = hide_secrets(str(error).partition("\n")[0], secrets)
     return AccessDenied(
         f"no Azure credentials ({told}); name an account_key, a sas_token or a client_id in the storage options, "
         "or set skip_signature to 'true' for a public container",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound
 from lance_io.records import dataclass
+from lance_io.redaction import hide_secrets
 from lance_io.store.failures import (
     HTTP_FULL,
     ConflictRetry,
@@ -65,7 +66,7 @@ def refusal(
     retry_after    the header
     """
     shown = f"HTTP {status}" if not code or code == str(status) else f"HTTP {status} {code}"
-    text = scrub(f"{shown}: {message}" if message else shown, secrets)
+    text = hide_secrets(f"{shown}: {message}" if message else shown, secrets)
     known: dict[str, Any] = {"path": key, "operation": operation, "status": status}
     if status in (429, 503) or code in dialect.throttled:
         throttled = Throttled(f"the store asks for fewer requests: {text}", **known)
@@ -92,11 +93,3 @@ def refusal(
     if status in (401, 403):
         return AccessDenied(f"the store refused the credentials, or they do not allow this: {text}", path=key)
     return StoreFailure(f"unexpected answer: {text}", **known)
-
-
-def scrub(text: str, secrets: Iterable[str]) -> str:
-    """The text without what must not be shown."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "***")
-    return text

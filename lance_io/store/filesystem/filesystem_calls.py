@@ -19,7 +19,7 @@ from lance_io.runtime import to_the_end
 from lance_io.runtime.threads import LastingPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from lance_io.store.api import ObjectMeta
 
@@ -31,8 +31,6 @@ SECRET_LENGTH_MIN: Final = 4  # shorter texts would blot out half of a message
 _SECRET_NAME = re.compile(
     r"key|secret|token|pass|cred|sas|auth|cookie|header|private|connection_string|connstr|signature", re.IGNORECASE
 )
-_URL_QUERY = re.compile(r"(?<=[\w/])\?[^\s'\"<>]+")
-_URL_USER = re.compile(r"(://)[^\s/@'\"]+@")
 _salt = secrets.token_bytes(16)
 _numbers = count()
 
@@ -167,6 +165,32 @@ async def in_thread_to_the_end(function: Callable[..., T], *args: Any, **kwargs:
     return await to_the_end(in_thread(function, *args, **kwargs))
 
 
+_NO_ANSWER: Final = frozenset(
+    {"ConnectionError", "TimeoutError", "ClientConnectionError", "RequestException", "gaierror", "SSLError"}
+)
+_GONE: Final = (404, 410)
+
+
+def cause_of(error: Exception) -> Exception:
+    """What a filesystem calls "not found" where it is that: a lost connection or a refusal that it turned into one."""
+    cause = error.__cause__
+    if not isinstance(error, FileNotFoundError) or not isinstance(cause, Exception):
+        return error
+    status = status_of(cause)
+    if status is not None:
+        return error if status in _GONE else cause
+    return cause if _NO_ANSWER & {kind.__name__ for kind in type(cause).__mro__} else error
+
+
+def status_of(error: Exception) -> int | None:
+    """The HTTP status that an error of a client library carries."""
+    for name in ("status", "status_code", "code"):
+        value = getattr(error, name, None)
+        if str(value).isdecimal():
+            return int(str(value))
+    return None
+
+
 def fingerprint(content: bytes) -> str:
     """A short text that differs where the content does; nobody can find the content by it, here or elsewhere."""
     return blake2b(content, key=_salt, digest_size=6).hexdigest()
@@ -196,10 +220,3 @@ def secret_texts(options: Any, *, is_secret: bool = False) -> list[str]:
     if isinstance(options, bytes):
         options = options.decode("latin-1")
     return [options] if is_secret and isinstance(options, str) and len(options) >= SECRET_LENGTH_MIN else []
-
-
-def redact(text: str, hidden: Iterable[str] = ()) -> str:
-    """A message of another library without credentials: neither known ones, nor users and queries of URLs."""
-    for one in sorted(hidden, key=len, reverse=True):
-        text = text.replace(one, "***")
-    return _URL_USER.sub(r"\1***@", _URL_QUERY.sub("?***", text))

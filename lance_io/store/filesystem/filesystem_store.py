@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError, UnsupportedError, UsageError
 from lance_io.limits import MIB
+from lance_io.redaction import hide_secrets
 from lance_io.runtime import to_the_end
 from lance_io.store.api import ALL, Capabilities, ObjectMeta
 from lance_io.store.bounds import check_range
@@ -35,7 +36,7 @@ from lance_io.store.failures import (
     Throttled,
     Transient,
 )
-from lance_io.store.filesystem.filesystem_calls import in_thread, redact
+from lance_io.store.filesystem.filesystem_calls import cause_of, in_thread, status_of
 from lance_io.store.forking import survive_fork
 from lance_io.store.upload import PartUpload
 
@@ -301,9 +302,10 @@ class FilesystemStore:
 
     def _failure(self, error: Exception, operation: Operation, key: str, *, decides: bool) -> LanceError:
         """Our error for one of the filesystem's."""
+        error = cause_of(error)
         names = {kind.__name__ for kind in type(error).__mro__}
-        status = _status(error)
-        told = f"{type(error).__name__}: {redact(str(error), self.calls.secrets)}".removesuffix(": ")
+        status = status_of(error)
+        told = f"{type(error).__name__}: {hide_secrets(str(error), self.calls.secrets)}".removesuffix(": ")
         text = f"{told} ({self.identity})"
         if names & {"FileNotFoundError", "NotFoundError", "IsADirectoryError"} or status == 404:
             return NotFound(f"there is no such object ({self.identity})", path=key)
@@ -323,15 +325,6 @@ class FilesystemStore:
         if isinstance(error, (TypeError, ValueError, AttributeError, KeyError)):
             return StoreFailure(text, **known)
         return Throttled(text, **known) if status in (429, 503) else Transient(text, **known)
-
-
-def _status(error: Exception) -> int | None:
-    """The HTTP status that an error of a client library carries."""
-    for name in ("status", "status_code", "code"):
-        value = getattr(error, name, None)
-        if str(value).isdecimal():
-            return int(str(value))
-    return None
 
 
 class SpooledParts:

@@ -21,6 +21,7 @@ from lance_io.errors import UsageError
 from lance_io.store.api import ObjectMeta
 from lance_io.store.filesystem.filesystem_calls import (
     Traits,
+    cause_of,
     fingerprint,
     in_thread,
     in_thread_to_the_end,
@@ -29,7 +30,7 @@ from lance_io.store.filesystem.filesystem_calls import (
 from lance_io.store.forking import never_finalize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 DECIDING: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})  # `mode="create"` is up to the service
 REPLACES_NOTHING: Final = frozenset({"smb", "webhdfs", "webHDFS", "hdfs", "arrow_hdfs"})  # by a rename
@@ -46,6 +47,7 @@ class FsspecCalls:
     kind              its class
     given             the filesystem, or the URL and options that it is made of
     options           what it is made of, as far as known: credentials in it are kept out of messages
+    hidden            credentials in a URL, which are kept out, too
     exclusive_create  the user vouches for `mode="create"`
     """
 
@@ -57,6 +59,7 @@ class FsspecCalls:
         given: Any,
         identity: str,
         options: Any = None,
+        hidden: Sequence[str] = (),
         exclusive_create: bool = False,
     ) -> None:
         self._make = make
@@ -64,6 +67,7 @@ class FsspecCalls:
         self.given = given
         self.identity = identity
         self._options = options
+        self._hidden = hidden
         self._exclusive = exclusive_create
         self.scheme = protocols(kind)[0]
         self.traits = _traits(kind, exclusive_create)
@@ -103,7 +107,7 @@ class FsspecCalls:
     @property
     def secrets(self) -> Sequence[str]:
         """Texts among its options that may be credentials."""
-        return secret_texts(self._options)
+        return [*secret_texts(self._options), *self._hidden]
 
     def start_over(self) -> None:
         """Twins belong to the loops that made them."""
@@ -166,8 +170,7 @@ class FsspecCalls:
         if not has_coroutines(fs):
             await in_thread(fs.invalidate_cache, place)
         if deep:
-            found = await self._do("find", place, detail=True)
-            infos = list(found.values())
+            infos = await self._below(fs, place)
         else:
             infos = await self._do("ls", place, detail=True)
         metas = []
@@ -182,6 +185,31 @@ class FsspecCalls:
             elif not deep:
                 metas.append(ObjectMeta(f"{name}/", 0))
         return metas
+
+    async def _below(self, fs: Any, place: str) -> list[dict[str, Any]]:
+        """All files below a folder.
+
+        Where fsspec's own walk would list them, which passes over folders that cannot be listed, as if they were empty,
+        each is listed here: only one that is gone is empty.
+        """
+        from fsspec.asyn import AsyncFileSystem
+        from fsspec.spec import AbstractFileSystem
+
+        if has_coroutines(fs):
+            walks = getattr(type(fs), "_find", None) is AsyncFileSystem._find
+        else:
+            walks = type(fs).find is AbstractFileSystem.find
+        if not walks:
+            return list((await self._do("find", place, detail=True)).values())
+        if not has_coroutines(fs):
+            return await in_thread(_walk, fs, place)
+        walk = _Walk(place)
+        for folder in walk.folders():
+            try:
+                walk.add(folder, await fs._ls(folder, detail=True))
+            except FileNotFoundError as error:
+                walk.passes_over(folder, error)
+        return walk.files
 
     async def write(self, key: str, data: bytes, *, create: bool) -> str | None:
         """One call, which sends the file in one request up to some size."""
@@ -237,6 +265,47 @@ class FsspecCalls:
         twin = self._twins.pop(asyncio.get_running_loop(), None)
         if twin is not None and twin.done() and not twin.cancelled() and twin.exception() is None:
             await _close(twin.result())
+
+
+class _Walk:
+    """A walk through folders below one, which is to be there itself.
+
+    files  what was found, as the filesystem describes it
+    """
+
+    def __init__(self, place: str) -> None:
+        self.files: list[dict[str, Any]] = []
+        self._place = place
+        self._waiting = [place]
+
+    def folders(self) -> Iterator[str]:
+        """Each in turn; those that `add` finds are among them."""
+        while self._waiting:
+            yield self._waiting.pop()
+
+    def add(self, folder: str, infos: Iterable[dict[str, Any]]) -> None:
+        """A folder was listed."""
+        for info in infos:
+            name = info["name"].rstrip("/")
+            if info["type"] != "directory":
+                self.files.append(info)
+            elif name.strip("/") != folder.strip("/"):
+                self._waiting.append(name)
+
+    def passes_over(self, folder: str, error: FileNotFoundError) -> None:
+        """A folder is not there. Raises the error for the first one, and where it hides a lost connection."""
+        if folder == self._place or cause_of(error) is not error:
+            raise error
+
+
+def _walk(fs: Any, place: str) -> list[dict[str, Any]]:
+    walk = _Walk(place)
+    for folder in walk.folders():
+        try:
+            walk.add(folder, fs.ls(folder, detail=True))
+        except FileNotFoundError as error:
+            walk.passes_over(folder, error)
+    return walk.files
 
 
 def protocols(fs: Any) -> tuple[str, ...]:

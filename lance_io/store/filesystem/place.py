@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
+from lance_io.redaction import hide_secrets, url_secrets
 from lance_io.store.api import LOCAL, SLOW_CLIENT, StoreProfile
 from lance_io.store.filesystem.filesystem_calls import THREADS_MAX, fingerprint
 from lance_io.store.filesystem.filesystem_store import FilesystemStore
@@ -79,7 +80,12 @@ def open_fsspec_url(url: str, storage_options: Mapping[str, Any] | None) -> tupl
         raise UsageError(f"{protocol}:// answers from a cache: open the table by the URL behind it")
     given = dict(storage_options or {})
     own = {name: value for name, value in given.items() if name.lower() not in _OURS}
-    path = kind._strip_protocol(url.partition("::")[0])
+    try:
+        path = kind._strip_protocol(url.partition("::")[0])
+        of_url = kind._get_kwargs_from_urls(url)
+    except Exception as error:  # of a URL that it cannot read; what it says may hold a part of a password
+        text = hide_secrets(url)
+        raise UsageError(f"{text}: {protocol}:// cannot be read as a URL ({type(error).__name__})") from None
 
     def make() -> Any:
         made, _ = fsspec.core.url_to_fs(url, **own)
@@ -91,7 +97,8 @@ def open_fsspec_url(url: str, storage_options: Mapping[str, Any] | None) -> tupl
         kind,
         given=(url, own),
         identity=f"{protocol}+fsspec#{fingerprint(repr((_host(url, path), sorted(own.items()))).encode())}",
-        options={**own, **kind._get_kwargs_from_urls(url)},
+        options={**own, **of_url},
+        hidden=url_secrets(url),
         exclusive_create=switch(EXCLUSIVE_CREATE, normalize(given).get(EXCLUSIVE_CREATE, "false")),
     )
     calls.scheme = protocol

@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import AccessDenied, LanceError
+from lance_io.redaction import hide_secrets
 from lance_io.runtime import in_thread, load_modules
 from lance_io.store.cloud.client_options import is_header_text
 from lance_io.store.cloud.provided_credentials import ProvidedCredentials
-from lance_io.store.cloud.refused_answers import scrub
 from lance_io.store.cloud.renewal import AGAIN_S, Renewal
 from lance_io.store.failures import Transient
 from lance_io.store.gcs.gcs_options import token_given
@@ -87,7 +87,7 @@ class Tokens:
     def _failure(self, error: Exception) -> LanceError:
         from google.auth import exceptions
 
-        text = scrub(f"{type(error).__name__}: {error}", self.secrets)
+        text = hide_secrets(f"{type(error).__name__}: {error}", self.secrets)
         if isinstance(error, exceptions.DefaultCredentialsError) and self._options.credentials is None:
             return AccessDenied(
                 "no Google credentials found in storage options, environment, gcloud's files or metadata service; "

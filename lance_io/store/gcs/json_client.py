@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lance_io.errors import LanceError
+from lance_io.redaction import hide_secrets
 from lance_io.runtime import load_modules
 from lance_io.store.cloud.client_options import (
     KEEPALIVE_S,
@@ -22,7 +23,6 @@ from lance_io.store.cloud.client_options import (
     certificates_file,
     tls_context,
 )
-from lance_io.store.cloud.refused_answers import scrub
 from lance_io.store.failures import StoreFailure, Transient, Unsent
 from lance_io.store.gcs.refusals import answer_error
 
@@ -194,13 +194,13 @@ class JsonClient:
         except LanceError:
             raise
         except (aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL) as error:
-            text = scrub(f"cannot connect ({type(error).__name__}: {error})", secrets)
+            text = hide_secrets(f"cannot connect ({type(error).__name__}: {error})", secrets)
             raise StoreFailure(text, path=key, operation=operation) from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            text = scrub(f"no connection ({type(error).__name__}: {error})", secrets)
+            text = hide_secrets(f"no connection ({type(error).__name__}: {error})", secrets)
             raise Unsent(text, path=key, operation=operation) from None
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            text = scrub(f"no answer ({type(error).__name__}: {error})", secrets)
+            text = hide_secrets(f"no answer ({type(error).__name__}: {error})", secrets)
             raise Transient(text, path=key, operation=operation) from None
 
     async def close(self) -> None:

@@ -16,13 +16,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import logging
 import os
 import stat
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from lance_io.errors import UsageError
+from lance_io.redaction import get_logger
 from lance_io.runtime import to_the_end
 from lance_io.store.descriptors import with_descriptors
 from lance_io.store.failures import OutcomeUnknown
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})  # a file system where folders are not flushed

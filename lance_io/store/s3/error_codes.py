@@ -10,7 +10,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import AccessDenied, LanceError
-from lance_io.store.cloud.refused_answers import Dialect, refusal, scrub
+from lance_io.redaction import hide_secrets
+from lance_io.store.cloud.refused_answers import Dialect, refusal
 from lance_io.store.failures import StoreFailure, Transient, Unsent
 
 if TYPE_CHECKING:
@@ -99,14 +100,14 @@ def _raised_error(error: Exception, key: str, operation: str, secrets: Iterable[
     if isinstance(error, (botocore.NoCredentialsError, botocore.PartialCredentialsError)):
         return no_credentials(key)
     if isinstance(error, (botocore.CredentialRetrievalError, botocore.ProfileNotFound, botocore.TokenRetrievalError)):
-        return AccessDenied(scrub(f"no credentials: {error}", secrets), path=key)
+        return AccessDenied(hide_secrets(f"no credentials: {error}", secrets), path=key)
     if isinstance(error, botocore.SSLError):  # a certificate that is not trusted stays so
-        return StoreFailure(scrub(f"cannot connect ({name}: {error})", secrets), path=key, operation=operation)
+        return StoreFailure(hide_secrets(f"cannot connect ({name}: {error})", secrets), path=key, operation=operation)
     if _is_unsent(error):
-        return Unsent(scrub(f"no connection ({name}: {error})", secrets), path=key, operation=operation)
+        return Unsent(hide_secrets(f"no connection ({name}: {error})", secrets), path=key, operation=operation)
     if isinstance(error, (botocore.HTTPClientError, botocore.ConnectionError, botocore.IncompleteReadError)):
-        return Transient(scrub(f"no answer ({name}: {error})", secrets), path=key, operation=operation)
-    return StoreFailure(scrub(f"the request failed ({name}: {error})", secrets), path=key, operation=operation)
+        return Transient(hide_secrets(f"no answer ({name}: {error})", secrets), path=key, operation=operation)
+    return StoreFailure(hide_secrets(f"the request failed ({name}: {error})", secrets), path=key, operation=operation)
 
 
 def credentials_error(error: Exception, *, secrets: Iterable[str] = ()) -> LanceError:
@@ -117,7 +118,7 @@ def credentials_error(error: Exception, *, secrets: Iterable[str] = ()) -> Lance
         found = client_error(error, key="", operation="get", secrets=secrets)
         found.path = None  # for whoever asks to say
         return found
-    return AccessDenied(scrub(f"no credentials ({type(error).__name__}: {error})", secrets))
+    return AccessDenied(hide_secrets(f"no credentials ({type(error).__name__}: {error})", secrets))
 
 
 def _is_unsent(error: Exception) -> bool:
