@@ -78,6 +78,7 @@ class Bucket(Listener):
     objects  by key
     harm     what answers instead, None for the right answer
     asked    how many requests have come
+    planted  secrets of a client's, for a server that tells them
     """
 
     uri: ClassVar[str] = f"s3://{NAME}"
@@ -87,6 +88,7 @@ class Bucket(Listener):
         self.objects = dict(objects or {})
         self.harm: Harm | None = None
         self.asked = 0
+        self.planted: tuple[str, ...] = ()
         self._port_holder = socket.socket()  # bound and not listening, so that nobody else gets the port meanwhile
         self._port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port_holder.bind(("127.0.0.1", 0))

@@ -116,3 +116,9 @@ def _is_distrust(error: Exception) -> bool:
     import aiohttp
 
     return isinstance(_inner(error), aiohttp.ClientConnectorCertificateError)
+
+
+def unreadable_answer(error: ValueError, *, key: str, operation: str, secrets: Iterable[str] = ()) -> StoreFailure:
+    """The error for what the library raises where it does not understand an answer."""
+    text = hide_secrets(f"an answer that Azure's library cannot read ({error})", secrets)
+    return StoreFailure(text, path=key, operation=operation)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.errors import LanceError, NotFound
 from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
 from lance_io.store.azure.account_clients import AccountClients, missing_library
-from lance_io.store.azure.blob_errors import Refused, library_error
+from lance_io.store.azure.blob_errors import Refused, library_error, unreadable_answer
 from lance_io.store.azure.blob_listing import BlobPage, ask_for_page, quote_etag
 from lance_io.store.azure.container_options import AzureOptions, credentials_given, parse_azure
 from lance_io.store.azure.container_site import ContainerSite
@@ -283,6 +283,8 @@ class AzureStore(CloudStore[AccountClients]):
             if isinstance(error, Refused) and error.status == 401:
                 clients.forget_token()
             raise library_error(error, key=key, operation=operation, secrets=clients.secrets) from None
+        except ValueError as error:
+            raise unreadable_answer(error, key=key, operation=operation, secrets=clients.secrets) from None
 
 
 async def _ask_library(container: Any, asked: Mapping[str, Any]) -> BlobPage:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import LanceError
-from lance_io.store.azure.blob_errors import Refused, library_error
-from lance_io.store.failures import InvalidRange, StoreFailure
+from lance_io.store.azure.blob_errors import Refused, library_error, unreadable_answer
+from lance_io.store.failures import InvalidRange
 from lance_io.store.policies.transport import TaskAttempt
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ class SdkGets:
         except LanceError:  # ours are ValueErrors and OSErrors, too; they say all that there is to say
             raise
         except ValueError as error:  # which the library raises where it does not understand an answer
-            text = f"an answer that Azure's library cannot read ({error})"
-            raise StoreFailure(text, path=download.key, operation="get") from None
+            raise unreadable_answer(error, key=download.key, operation="get", secrets=clients.secrets) from None
         except (Refused, AzureError, aiohttp.ClientError, TimeoutError) as error:
             if isinstance(error, Refused) and error.status == 412 and download.received:
                 download.object_changed()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import LanceError
+from lance_io.redaction import hide_secrets
 from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S, STALL_S
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.policies.transport import TaskAttempt
@@ -16,7 +17,7 @@ from lance_io.store.s3.loop_state import LoopState, load_library
 from lance_io.store.s3.site import Address, is_moved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from lance_io.store.policies.download import Download
     from lance_io.store.s3.bucket_options import S3Options
@@ -75,9 +76,9 @@ class SignedGets:
         except LanceError:  # ours are OSErrors too; they say all that there is to say
             raise
         except aiohttp.ClientPayloadError as error:
-            raise _broken(download, error) from None
+            raise _broken(download, error, self._state.secrets) from None
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise _unanswered_error(download, error) from None
+            raise _unanswered_error(download, error, self._state.secrets) from None
 
     async def _not_served(self, answer: Any, download: Download) -> str | None:
         moved_to: str | None = answer.headers.get("x-amz-bucket-region")
@@ -142,11 +143,11 @@ class ClientGets:
         except LanceError:  # ours are OSErrors too; they say all that there is to say
             raise
         except aiohttp.ClientPayloadError as error:
-            raise _broken(download, error) from None
+            raise _broken(download, error, self._state.secrets) from None
         except BotoCoreError as error:
             raise client_error(error, key=download.key, operation="get", secrets=self._state.secrets) from None
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise _unanswered_error(download, error) from None
+            raise _unanswered_error(download, error, self._state.secrets) from None
 
     async def close(self) -> None:
         """See `GetTransport`; the client is the state's."""
@@ -164,20 +165,17 @@ class ClientGets:
         raise client_error(error, key=download.key, operation="get", secrets=self._state.secrets) from None
 
 
-def _broken(download: Download, error: Exception) -> Transient:
-    return Transient(
-        f"the answer broke off after {download.so_far} ({error})",
-        path=download.key,
-        operation="get",
-    )
+def _broken(download: Download, error: Exception, secrets: Iterable[str]) -> Transient:
+    text = hide_secrets(f"the answer broke off after {download.so_far} ({error})", secrets)
+    return Transient(text, path=download.key, operation="get")
 
 
-def _unanswered_error(download: Download, error: Exception) -> StoreFailure:
+def _unanswered_error(download: Download, error: Exception, secrets: Iterable[str]) -> StoreFailure:
     """No answer, or none in time. A certificate that is not trusted stays so: that is not tried again."""
     import aiohttp
 
-    name = type(error).__name__
+    told = hide_secrets(f"{type(error).__name__}: {error}", secrets)
     if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)):
-        return StoreFailure(f"cannot connect ({name}: {error})", path=download.key, operation="get")
-    what = "no answer in time" if isinstance(error, TimeoutError) else f"no answer ({name}: {error})"
+        return StoreFailure(f"cannot connect ({told})", path=download.key, operation="get")
+    what = "no answer in time" if isinstance(error, TimeoutError) else f"no answer ({told})"
     return Transient(f"{what}, {download.so_far} are here", path=download.key, operation="get")
