@@ -3,8 +3,8 @@
     s3+ddb://bucket/path?ddbTableName=table   S3 with DynamoDB beside it
     all others                                what `open_store` opens, committed by create-if-absent
 
-Storage options of the database: `dynamodb_endpoint` (environment: DYNAMODB_ENDPOINT); credentials and region are those
-of the bucket.
+Storage options of the database: `dynamodb_endpoint` (environment: DYNAMODB_ENDPOINT, then as AWS's tools look for it,
+see `store/s3/endpoints.py`); credentials and region are those of the bucket.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> 
     from lance_io.commit.dynamodb import DynamoManifestStore
     from lance_io.commit.external import ExternalHandler
     from lance_io.store.s3.bucket import S3Store
+    from lance_io.store.s3.endpoints import Endpoints
 
     assert isinstance(location.store, S3Store)
-    endpoint = normalize(storage_options).get("dynamodb_endpoint") or os.environ.get("DYNAMODB_ENDPOINT")
-    return location, ExternalHandler(DynamoManifestStore(parameters[0][1], location.store.options, endpoint))
+    s3_options, options = location.store.options, normalize(storage_options)
+    named = [options.get(name) for name in ("dynamodb_endpoint", "aws_endpoint_url_dynamodb")]
+    endpoint = next(filter(None, named), None) or os.environ.get("DYNAMODB_ENDPOINT")
+    endpoint = endpoint or Endpoints(options, os.environ, s3_options.profile).find("dynamodb")
+    return location, ExternalHandler(DynamoManifestStore(parameters[0][1], s3_options, endpoint))

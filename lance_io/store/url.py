@@ -256,6 +256,11 @@ def _cloud_place(scheme: str, rest: str, *, has_account: bool = False) -> tuple[
 
     has_account  the bucket may have `@` and an account behind it
     """
+    if rest.startswith("arn:"):
+        raise UnsupportedError(
+            f"{scheme}://{rest}: found an ARN, such as of an access point, expected a bucket; give the "
+            "alias of the access point (name-...-s3alias), which is the name of a bucket"
+        )
     bucket, _, path = _without_end(rest).partition("/")
     if ":" in bucket or ("@" in bucket and not has_account):  # not shown: it may be a password
         raise UsageError(

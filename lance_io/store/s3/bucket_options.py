@@ -6,7 +6,7 @@
     aws_secret_access_key, secret_access_key  AWS_SECRET_...       environment, profile, web identity, container,
     aws_session_token, session_token, ...     AWS_SESSION_TOKEN    instance role
     aws_profile                               AWS_PROFILE          a profile of ~/.aws
-    aws_endpoint, endpoint, ..._url           AWS_ENDPOINT(_URL)   another service than Amazon's
+    aws_endpoint, endpoint, ..._url           see `endpoints.py`   another service than Amazon's
     aws_virtual_hosted_style_request          the same, upper case bucket in the host name (default: Amazon only)
     aws_skip_signature                        the same             anonymous requests
     fast_get                                  -                    aiohttp: GETs go through that; false: through
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from lance_io.errors import UsageError
 from lance_io.records import dataclass
 from lance_io.store.cloud.client_options import ClientOptions, OptionSource, check_endpoint, parse_client
+from lance_io.store.s3.endpoints import Endpoints
 from lance_io.store.storage_options import switch
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ _ALIASES = {
     "aws_access_key_id": ("aws_access_key_id", "access_key_id"),
     "aws_secret_access_key": ("aws_secret_access_key", "secret_access_key"),
     "aws_session_token": ("aws_session_token", "session_token", "aws_token", "token"),
-    "aws_endpoint": ("aws_endpoint", "endpoint", "aws_endpoint_url", "endpoint_url", "aws_endpoint_url_s3"),
     "aws_virtual_hosted_style_request": ("aws_virtual_hosted_style_request", "virtual_hosted_style_request"),
     "aws_skip_signature": ("aws_skip_signature", "skip_signature"),
     "aws_s3_express": ("aws_s3_express", "s3_express"),
@@ -46,6 +46,7 @@ _ALIASES = {
 Transport = Literal["http", "aiohttp", "aiobotocore"]
 """What sends ranged GETs: our own client, a bare aiohttp session, or aiobotocore with all that it knows."""
 
+_ENDPOINTS: Final = ("aws_endpoint", "endpoint", "aws_endpoint_url_s3", "aws_endpoint_url", "endpoint_url")
 _FROM_CHAIN = frozenset({"aws_access_key_id", "aws_secret_access_key", "aws_session_token"})  # read by aiobotocore
 
 
@@ -78,6 +79,7 @@ class S3Options(ClientOptions):
     secret_key: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     profile: str | None = None
+    ignores_endpoints: bool = False  # that variables and profiles have
     virtual_hosted: bool = False
     express: bool = False
     transport: Transport = "http"
@@ -121,7 +123,8 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
     """
     source = os.environ if environment is None else environment
     found = OptionSource(options, source, _ALIASES, "aws_", _FROM_CHAIN)
-    endpoint = _endpoint(found, bucket)
+    configured = Endpoints(options, source, found.text("aws_profile"))
+    endpoint = _endpoint(found, options, configured, bucket)
     express = found.switch("aws_s3_express", bucket.endswith("--x-s3"))
     keys = _keys(found)
     payer = found.text("aws_request_payer")
@@ -132,11 +135,12 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         secret_key=None if keys is None else keys.secret_key,
         token=found.text("aws_session_token"),
         profile=found.text("aws_profile"),
+        ignores_endpoints=configured.ignores,
         endpoint=endpoint,
         virtual_hosted=found.switch("aws_virtual_hosted_style_request", endpoint is None and "." not in bucket),
         skip_signature=found.switch("aws_skip_signature", False),
         express=express,
-        transport="aiobotocore" if express or bucket.startswith("arn:") else _transport(found),
+        transport="aiobotocore" if express else _transport(found),
         **parse_client(found),
         read_headers={"x-amz-request-payer": "requester"} if payer and switch("aws_request_payer", payer) else {},
         put_arguments=_put_arguments(found),
@@ -158,9 +162,10 @@ def keys_given(options: Mapping[str, str]) -> Keys | None:
     return _keys(OptionSource(options, {}, _ALIASES, "aws_"))
 
 
-def _endpoint(found: OptionSource, bucket: str) -> str | None:
+def _endpoint(found: OptionSource, options: Mapping[str, str], configured: Endpoints, bucket: str) -> str | None:
     """The endpoint without a slash at its end, and without the bucket should it lead the host name."""
-    text = found.text("aws_endpoint")
+    given = next((options[name] for name in _ENDPOINTS if name in options), None)
+    text = configured.find("s3") if given is None else given
     if not text:
         return None
     scheme, host, path = check_endpoint("aws_endpoint", text, found)

@@ -103,6 +103,8 @@ def make_session(options: S3Options) -> tuple[Any, Chain | ProvidedKeys | None]:
     failed = partial(credentials_error, secrets=options.secrets)
     try:
         session = AioSession(profile=options.profile)
+        if options.ignores_endpoints:  # those of STS, too
+            session.set_config_variable("ignore_configured_endpoint_urls", True)
         chain: Chain | ProvidedKeys | None = None
         if options.provided is not None:
             chain = ProvidedKeys(options.provided)

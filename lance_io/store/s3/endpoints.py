@@ -1,0 +1,107 @@
+"""Which endpoint of an AWS service is asked, as AWS's own tools look for it.
+
+    the storage option
+    AWS_ENDPOINT_URL_S3 (_DYNAMODB, _STS)
+    AWS_ENDPOINT_URL
+    AWS_ENDPOINT                                            of S3 only: what pylance reads
+    of the profile: the `services` section that it names, then its `endpoint_url`
+
+The first that says something counts. All but the option are passed over where AWS_IGNORE_CONFIGURED_ENDPOINT_URLS, or
+`ignore_configured_endpoint_urls` as an option or in the profile, is true.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, Literal
+
+from lance_io.errors import UsageError
+from lance_io.store.storage_options import switch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Service = Literal["s3", "dynamodb", "sts"]
+_IGNORE: Final = "ignore_configured_endpoint_urls"
+_VARIABLE: Final = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
+_URL: Final = "endpoint_url"
+
+
+class Endpoints:
+    """What is configured beside the storage options that name endpoints.
+
+    ignores  whether variables and profile are passed over
+    """
+
+    def __init__(self, options: Mapping[str, str], environment: Mapping[str, str], profile: str | None) -> None:
+        """Read the files of profiles, where there are any.
+
+        options  storage options, lower-case names
+        profile  of AWS's files, None for the usual one
+        Raises `UsageError` for files that are none of profiles, and for a switch that makes no sense.
+        """
+        self._environment = environment
+        self._values, self._of_services = _read_profile(environment, profile)
+        name, text = _IGNORE, self._values.get(_IGNORE)
+        if said := environment.get(_VARIABLE):
+            name, text = _VARIABLE, said
+        for option in (_IGNORE, f"aws_{_IGNORE}"):
+            if option in options:
+                name, text = option, options[option]
+        self.ignores = switch(name, text or "false")
+
+    def find(self, service: Service) -> str | None:
+        """The endpoint of a service; None for Amazon's own."""
+        if self.ignores:
+            return None
+        general = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT") if service == "s3" else ("AWS_ENDPOINT_URL",)
+        for name in (f"AWS_ENDPOINT_URL_{service.upper()}", *general):
+            if value := self._environment.get(name):
+                return value
+        return self._of_services.get(service) or self._values.get(_URL) or None
+
+
+def _read_profile(environment: Mapping[str, str], profile: str | None) -> tuple[dict[str, str], dict[str, str]]:
+    """The values of a profile, and the endpoints in the `services` section that it names.
+
+    Of both files, as botocore reads them: what the file of credentials says stands before the other one.
+    """
+    name = profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default"
+    config = _sections(environment.get("AWS_CONFIG_FILE") or "~/.aws/config")
+    credentials = _sections(environment.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials")
+    section = "default" if name == "default" and "default" in config else f"profile {name}"
+    values = {**config.get(section, {}), **credentials.get(name, {})}
+    named = config.get(f"services {values['services']}", {}) if values.get("services") else {}
+    endpoints = {service: url for service, text in named.items() if (url := _members(text).get(_URL))}
+    return values, endpoints
+
+
+def _sections(path: str) -> dict[str, dict[str, str]]:
+    """The sections of a file of AWS's, by their names; none where it is not there or cannot be opened."""
+    file = os.path.expanduser(path)
+    if not os.path.isfile(file):
+        return {}
+    import configparser
+
+    parser = configparser.RawConfigParser(default_section="")
+    try:
+        parser.read([file], encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError) as error:
+        # its lines may hold keys
+        raise UsageError(f"{path}: expected a file of profiles of AWS's ({type(error).__name__})", path=path) from None
+    return {" ".join(_words(name)): dict(parser.items(name)) for name in parser.sections()}
+
+
+def _words(name: str) -> list[str]:
+    """A section's name, which may be quoted: `profile "of mine"`."""
+    first, _, rest = name.strip().partition(" ")
+    rest = rest.strip()
+    if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'":
+        rest = rest[1:-1]
+    return [first, rest] if rest else [first]
+
+
+def _members(text: str) -> dict[str, str]:
+    """Nested values: a line each, behind the name."""
+    pairs = [line.partition("=") for line in text.splitlines() if "=" in line]
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
