@@ -66,11 +66,9 @@ def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> 
     from lance_io.commit.dynamodb import DynamoManifestStore
     from lance_io.commit.external import ExternalHandler
     from lance_io.store.s3.bucket import S3Store
-    from lance_io.store.s3.endpoints import Endpoints
 
     assert isinstance(location.store, S3Store)
     s3_options, options = location.store.options, normalize(storage_options)
     named = [options.get(name) for name in ("dynamodb_endpoint", "aws_endpoint_url_dynamodb")]
-    endpoint = next(filter(None, named), None) or os.environ.get("DYNAMODB_ENDPOINT")
-    endpoint = endpoint or Endpoints(options, os.environ, s3_options.profile).find("dynamodb")
+    endpoint = next(filter(None, named), None) or os.environ.get("DYNAMODB_ENDPOINT") or s3_options.database_endpoint
     return location, ExternalHandler(DynamoManifestStore(parameters[0][1], s3_options, endpoint))

@@ -44,6 +44,7 @@ _KEPT: Final = {
         "connection",
         "content-length",
         "content-range",
+        "date",
         "etag",
         "last-modified",
         "location",

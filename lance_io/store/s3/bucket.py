@@ -221,10 +221,9 @@ class S3Store(CloudStore[LoopState]):
 
         state = loop.state
         try:
-            client = await state.client()
+            await state.client()
             async with asyncio.timeout(self.options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S):
-                answer: dict[str, Any] = await getattr(client, method)(Bucket=self.options.bucket, **arguments)
-            return answer
+                return await state.ask(method, {"Bucket": self.options.bucket, **arguments})
         except LanceError as error:  # there are no credentials
             error.path = error.path or key
             raise

@@ -37,6 +37,8 @@ _ALIASES = {
     "aws_access_key_id": ("aws_access_key_id", "access_key_id"),
     "aws_secret_access_key": ("aws_secret_access_key", "secret_access_key"),
     "aws_session_token": ("aws_session_token", "session_token", "aws_token", "token"),
+    "aws_endpoint": ("aws_endpoint", "endpoint", "aws_endpoint_url_s3", "aws_endpoint_url", "endpoint_url"),
+    "ignore_configured_endpoint_urls": ("ignore_configured_endpoint_urls", "aws_ignore_configured_endpoint_urls"),
     "aws_virtual_hosted_style_request": ("aws_virtual_hosted_style_request", "virtual_hosted_style_request"),
     "aws_skip_signature": ("aws_skip_signature", "skip_signature"),
     "aws_s3_express": ("aws_s3_express", "s3_express"),
@@ -46,7 +48,6 @@ _ALIASES = {
 Transport = Literal["http", "aiohttp", "aiobotocore"]
 """What sends ranged GETs: our own client, a bare aiohttp session, or aiobotocore with all that it knows."""
 
-_ENDPOINTS: Final = ("aws_endpoint", "endpoint", "aws_endpoint_url_s3", "aws_endpoint_url", "endpoint_url")
 _FROM_CHAIN = frozenset({"aws_access_key_id", "aws_secret_access_key", "aws_session_token"})  # read by aiobotocore
 
 
@@ -80,6 +81,7 @@ class S3Options(ClientOptions):
     token: str | None = field(default=None, repr=False)
     profile: str | None = None
     ignores_endpoints: bool = False  # that variables and profiles have
+    database_endpoint: str | None = None  # that these have for DynamoDB
     virtual_hosted: bool = False
     express: bool = False
     transport: Transport = "http"
@@ -122,9 +124,9 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
     without `allow_http`.
     """
     source = os.environ if environment is None else environment
-    found = OptionSource(options, source, _ALIASES, "aws_", _FROM_CHAIN)
-    configured = Endpoints(options, source, found.text("aws_profile"))
-    endpoint = _endpoint(found, options, configured, bucket)
+    found = OptionSource(options, source, _ALIASES, "aws_", _FROM_CHAIN | {"aws_endpoint"})  # see `endpoints.py`
+    configured = Endpoints(found.text("ignore_configured_endpoint_urls"), source, found.text("aws_profile"))
+    endpoint = _endpoint(found, configured, bucket)
     express = found.switch("aws_s3_express", bucket.endswith("--x-s3"))
     keys = _keys(found)
     payer = found.text("aws_request_payer")
@@ -136,6 +138,7 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         token=found.text("aws_session_token"),
         profile=found.text("aws_profile"),
         ignores_endpoints=configured.ignores,
+        database_endpoint=configured.find("dynamodb"),
         endpoint=endpoint,
         virtual_hosted=found.switch("aws_virtual_hosted_style_request", endpoint is None and "." not in bucket),
         skip_signature=found.switch("aws_skip_signature", False),
@@ -162,9 +165,9 @@ def keys_given(options: Mapping[str, str]) -> Keys | None:
     return _keys(OptionSource(options, {}, _ALIASES, "aws_"))
 
 
-def _endpoint(found: OptionSource, options: Mapping[str, str], configured: Endpoints, bucket: str) -> str | None:
+def _endpoint(found: OptionSource, configured: Endpoints, bucket: str) -> str | None:
     """The endpoint without a slash at its end, and without the bucket should it lead the host name."""
-    given = next((options[name] for name in _ENDPOINTS if name in options), None)
+    given = found.text("aws_endpoint")
     text = configured.find("s3") if given is None else given
     if not text:
         return None

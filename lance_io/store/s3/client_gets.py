@@ -11,9 +11,11 @@ from lance_io.errors import LanceError
 from lance_io.redaction import hide_secrets
 from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S, STALL_S
 from lance_io.store.failures import StoreFailure, Transient
+from lance_io.store.http.attempt import sent_around
 from lance_io.store.policies.transport import TaskAttempt
-from lance_io.store.s3.error_codes import ERROR_BODY_BYTES_MAX, answer_error, client_error
+from lance_io.store.s3.error_codes import ERROR_BODY_BYTES_MAX, answer_error, client_error, code_of
 from lance_io.store.s3.loop_state import LoopState, load_library
+from lance_io.store.s3.server_clock import signed_at_s
 from lance_io.store.s3.site import Address, is_moved
 
 if TYPE_CHECKING:
@@ -37,17 +39,19 @@ class SignedGets:
         return TaskAttempt(self._attempt(download), ended)
 
     async def _attempt(self, download: Download) -> None:
-        """One attempt; a bucket that turns out to live in another region is asked there, once."""
+        """One attempt; a bucket that turns out to live in another region is asked there, once.
+
+        So is one by whose clock a signature is too old, or not valid yet.
+        """
         await load_library()
-        if (region := await self._once(download)) is not None:
-            self._state.region = region
-            await self._once(download)
+        if await self._once(download) and await self._once(download):
+            raise sent_around(None, download.key, "get")
 
     async def close(self) -> None:
         """See `GetTransport`; the session is the state's."""
 
-    async def _once(self, download: Download) -> str | None:
-        """One request; gives the region to ask instead, or None when the answer was the right one."""
+    async def _once(self, download: Download) -> bool:
+        """One request; gives whether it has to be made again at once, since it has been learnt where or when."""
         import aiohttp
         from yarl import URL
 
@@ -57,7 +61,7 @@ class SignedGets:
         headers = {**download.headers(), **self._options.read_headers}
         signer = await self._state.signer(download.key)
         if signer is not None:
-            headers = signer.headers(host, path, headers)
+            headers = signer.headers(host, path, headers, self._state.clock.now_s())
         http = self._state.http()
         try:
             async with http.get(
@@ -71,8 +75,8 @@ class SignedGets:
                     download.begin(answer.status, answer.headers)
                     async for chunk in answer.content.iter_any():
                         download.add(chunk)
-                    return None
-                return await self._not_served(answer, download)
+                    return False
+                return await self._not_served(answer, download, headers.get("x-amz-date"))
         except LanceError:  # ours are OSErrors too; they say all that there is to say
             raise
         except aiohttp.ClientPayloadError as error:
@@ -80,16 +84,20 @@ class SignedGets:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise _unanswered_error(download, error, self._state.secrets) from None
 
-    async def _not_served(self, answer: Any, download: Download) -> str | None:
+    async def _not_served(self, answer: Any, download: Download, signed: str | None) -> bool:
         moved_to: str | None = answer.headers.get("x-amz-bucket-region")
-        if is_moved(answer.status, moved_to, self._options, self._state.region):
-            return moved_to
+        if moved_to is not None and is_moved(answer.status, moved_to, self._options, self._state.region):
+            self._state.region = moved_to
+            return True
         if answer.status == 412 and download.received:
             download.object_changed()
         if answer.status == 416:
             download.no_such_range(answer.headers)
-            return None
+            return False
         body = await answer.content.read(ERROR_BODY_BYTES_MAX)
+        date = answer.headers.get("date", "")
+        if signed is not None and self._state.clock.corrects(code_of(body), date, signed_at_s(signed)):
+            return True
         raise answer_error(
             answer.status, answer.headers, body, key=download.key, operation="get", secrets=self._state.secrets
         )
@@ -131,8 +139,7 @@ class ClientGets:
         if self._options.read_headers:
             arguments["RequestPayer"] = "requester"
         try:
-            client = await self._state.client()
-            answer = await client.get_object(**arguments)
+            answer = await self._state.ask("get_object", arguments)
             metadata = answer["ResponseMetadata"]
             async with answer["Body"] as body:
                 download.begin(metadata["HTTPStatusCode"], CIMultiDict(metadata["HTTPHeaders"]))

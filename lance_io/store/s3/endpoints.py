@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Service = Literal["s3", "dynamodb", "sts"]
 _IGNORE: Final = "ignore_configured_endpoint_urls"
-_VARIABLE: Final = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
 _URL: Final = "endpoint_url"
 
 
@@ -33,22 +32,16 @@ class Endpoints:
     ignores  whether variables and profile are passed over
     """
 
-    def __init__(self, options: Mapping[str, str], environment: Mapping[str, str], profile: str | None) -> None:
+    def __init__(self, ignore: str | None, environment: Mapping[str, str], profile: str | None) -> None:
         """Read the files of profiles, where there are any.
 
-        options  storage options, lower-case names
+        ignore   what option or variable say of it, None for nothing
         profile  of AWS's files, None for the usual one
         Raises `UsageError` for files that are none of profiles, and for a switch that makes no sense.
         """
         self._environment = environment
         self._values, self._of_services = _read_profile(environment, profile)
-        name, text = _IGNORE, self._values.get(_IGNORE)
-        if said := environment.get(_VARIABLE):
-            name, text = _VARIABLE, said
-        for option in (_IGNORE, f"aws_{_IGNORE}"):
-            if option in options:
-                name, text = option, options[option]
-        self.ignores = switch(name, text or "false")
+        self.ignores = switch(_IGNORE, ignore or self._values.get(_IGNORE) or "false")
 
     def find(self, service: Service) -> str | None:
         """The endpoint of a service; None for Amazon's own."""

@@ -31,6 +31,11 @@ _DIALECT: Final = Dialect(
 _ELEMENT = re.compile(r"<(Code|Message)>([^<]{0,2000})</\1>")
 
 
+def code_of(body: bytes) -> str:
+    """S3's own code in the document of a refusal; empty without one."""
+    return dict(_ELEMENT.findall(body.decode("utf-8", "replace"))).get("Code", "")
+
+
 def answer_error(
     status: int,
     headers: Mapping[str, str],

@@ -24,9 +24,11 @@ from lance_io.store.http.tls import TlsSettings
 from lance_io.store.s3.bucket_options import has_profiles, keys_at_hand
 from lance_io.store.s3.credentials import Chain, ProvidedKeys
 from lance_io.store.s3.error_codes import credentials_error, no_credentials
+from lance_io.store.s3.server_clock import ServerClock
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Mapping
 
     import aiohttp
 
@@ -151,6 +153,7 @@ class LoopState(LoopClients):
         self._signer: tuple[tuple[str, str, str | None, str], Signer] | None = None
         self._region: str | None = options.region
         self._looked_s = float("-inf")  # when credentials were last looked at, by the loop's clock
+        self.clock = ServerClock()
 
     # -- configuration and credentials ------------------------------------------------------------------------------
 
@@ -248,8 +251,23 @@ class LoopState(LoopClients):
                     client = await self._stack.enter_async_context(self._open_client())
                     # Asking before a body is sent ("Expect: 100-continue") makes every write two round trips.
                     client.meta.events.unregister("before-call.s3", _expect_handler())
+                    self.clock.sign_by(client)
                     self._client = client
         return self._client
+
+    async def ask(self, method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the client; once more where it signed with a time that the store takes for wrong. Raises its errors."""
+        from botocore.exceptions import ClientError
+
+        call = getattr(await self.client(), method)
+        signed_s = self.clock.now_s()
+        try:
+            answer: dict[str, Any] = await call(**arguments)
+        except ClientError as error:
+            if not self.clock.corrects_client(error.response, signed_s):
+                raise
+            answer = await call(**arguments)
+        return answer
 
     def _open_client(self) -> Any:
         from aiobotocore.config import AioConfig

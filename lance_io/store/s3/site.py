@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -11,7 +10,8 @@ from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S, STALL_S
 from lance_io.store.failures import StoreFailure
 from lance_io.store.http.exchange import Origin, Patience
 from lance_io.store.http.sigv4 import wire_path, wire_query
-from lance_io.store.s3.error_codes import answer_error
+from lance_io.store.s3.error_codes import answer_error, code_of
+from lance_io.store.s3.server_clock import signed_at_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 PATHS_MAX = 4096  # keys whose encoded path is kept
+
+_SIGNED = re.compile(rb"\r\nx-amz-date: (\d{8}T\d{6}Z)\r\n")
 
 
 class Address:
@@ -103,7 +105,7 @@ class S3Site:
             ranges = signer.for_ranges(self._address.host, self._options.read_headers, self._tail)
             self._signs_ranges = signer, ranges
         spans = [(path, one.start, one.end) for path, one in zip(paths, wanted, strict=True)]
-        return self._origin, self._signs_ranges[1].heads(spans, *signer.at(time.time()))
+        return self._origin, self._signs_ranges[1].heads(spans, *signer.at(self._state.clock.now_s()))
 
     def _path(self, key: str) -> str:
         path = self._paths.get(key)
@@ -122,7 +124,7 @@ class S3Site:
         host = self._address.host
         signer = self._state.signer_at_hand
         if signer is not None:
-            headers = signer.headers(host, path, headers, query=query)
+            headers = signer.headers(host, path, headers, self._state.clock.now_s(), query)
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         target = f"{path}?{query}" if query else path
         return f"GET {target} HTTP/1.1\r\nhost: {host}\r\n{lines}{self._tail}".encode("latin-1")
@@ -143,11 +145,18 @@ class S3Site:
         return self.refused(exchange, download.key, "get")
 
     def refused(self, exchange: Exchange, name: str, operation: str) -> bool:
-        """See `Site`; a bucket that turns out to live in another region is asked there."""
+        """See `Site`; a bucket that turns out to live in another region is asked there, and one by whose clock the
+        signature is not valid with its own time.
+        """
         status, headers, state = exchange.status, exchange.headers, self._state
         moved_to = headers.get("x-amz-bucket-region")
         if moved_to is not None and is_moved(status, moved_to, self._options, state.region):
             state.region = moved_to
             self._move()
             return True
+        signed = _SIGNED.search(exchange.head)
+        if status == 403 and signed is not None:
+            code, date = code_of(exchange.body), headers.get("date", "")
+            if state.clock.corrects(code, date, signed_at_s(signed[1].decode())):
+                return True
         raise answer_error(status, headers, exchange.body, key=name, operation=operation, secrets=state.secrets)
