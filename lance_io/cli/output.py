@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.cli.tables import is_terminal
 from lance_io.dataset.scan.io_plan import format_bytes
+from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,9 @@ PROGRESS_AFTER_SECONDS: Final = 1.0
 
 
 def show(report: Report, as_json: bool, render: Callable[[Report], Shown]) -> None:
-    """Print a report: as JSON, or as `render` draws it."""
+    """Print a report: as JSON, or as `render` draws it. A URI is shown without credentials."""
+    if isinstance(report.get("uri"), str):
+        report = {**report, "uri": hide_secrets(report["uri"])}
     if as_json:
         print(_json(plain(report), getattr(sys.stdout, "encoding", None) or "utf-8"))
         return

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from lance_io.records import dataclass
+from lance_io.redaction import hide_secrets
 from lance_io.store.forking import survive_fork
 
 if TYPE_CHECKING:
@@ -269,7 +270,8 @@ class StoreStats:
     def log(self) -> list[LoggedRequest]:
         """The latest requests, oldest first; empty unless `log_max` was given."""
         with self._lock:
-            return list(self._log or ())
+            logged = list(self._log or ())
+        return [one._replace(key=hide_secrets(one.key)) if "://" in one.key else one for one in logged]
 
     @property
     def in_flight(self) -> int:

@@ -6,6 +6,7 @@ and metrics. Servers are hostile: they say back whatever they were sent, and wha
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import pickle
@@ -22,7 +23,10 @@ import lance_io
 from lance_io import AsyncDataset, metrics
 from lance_io.errors import AlreadyExists, LanceError, NotFound
 from lance_io.io import trace_events
+from lance_io.store.counters import StoreStats
+from lance_io.store.url import open_store
 from tests.bucket import Bucket, Container, Exchange, GoogleBucket, Right
+from tests.cli.conftest import lance_io as lance_io_command
 from tests.http_faults import head
 
 if TYPE_CHECKING:
@@ -65,6 +69,8 @@ class Signed(Container):
         return super().answer(replace(asked, line=f"{method} {path}?{'&'.join(kept)} {version}"))
 
 
+# Sessions of fsspec's HTTP filesystem are left to the collector, here.
+LEFT_OPEN = "ignore:Exception ignored in.*(ClientSession|BaseConnector):pytest.PytestUnraisableExceptionWarning"
 S3 = {"aws_access_key_id": f"AKID{PLANTED}", "aws_secret_access_key": f"secret-{PLANTED}", "aws_session_token": PLANTED}
 STORES: dict[str, tuple[type[Bucket], dict[str, str]]] = {
     "s3": (Bucket, S3),
@@ -187,10 +193,8 @@ async def attempts(uri: str, how: dict[str, Any], table: AsyncDataset | None) ->
     return failed
 
 
-@pytest.mark.filterwarnings(
-    "ignore:Exception ignored in.*(ClientSession|BaseConnector):pytest.PytestUnraisableExceptionWarning"
-)
-@pytest.mark.parametrize("kind", STORES)  # sessions of fsspec's HTTP filesystem are left to the collector, here
+@pytest.mark.filterwarnings(LEFT_OPEN)
+@pytest.mark.parametrize("kind", STORES)
 async def test_nothing_planted_is_seen(
     kind: str, objects: dict[str, bytes], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +219,7 @@ async def test_nothing_planted_is_seen(
                 if kind not in ("s3 by a proxy", "az by its library"):  # which get no right answer here
                     table = await AsyncDataset.open(uri, **how)
                     seen += [repr(table), repr(table._state), repr(table._state.location), repr(table.scanner())]
+                    seen += [await table.scanner(filter="id > 7").explain_plan()]
                 if harm is None:
                     await bucket.stop()
                 bucket.harm = harm
@@ -237,3 +242,23 @@ async def test_nothing_planted_is_seen(
     for text in seen:
         for secret in MARKS:
             assert secret not in text, text[max(0, text.find(secret) - 300) : text.find(secret) + 60]
+
+
+@pytest.mark.filterwarnings(LEFT_OPEN)
+async def test_a_password_in_a_url_is_shown_by_nothing_that_goes_well(objects: dict[str, bytes]) -> None:
+    """Reports of the command line, and the requests that statistics name."""
+    out = err = ""
+    async with Pages(objects) as pages:
+        uri = f"http://user:{quote(PLANTED, safe='')}@{pages.endpoint.partition('://')[2]}/t.lance"
+        for command in (["info", uri], ["info", uri, "--json"], ["versions", uri], ["info", f"{uri}.none"]):
+            ran = await asyncio.to_thread(lance_io_command, *command)
+            out, err = out + ran.out, err + ran.err
+        store = open_store(uri).store
+        store.stats = StoreStats(log_max=10)
+        await store.get(f"{uri}/{next(iter(objects)).partition('/')[2]}")
+        (request,) = store.stats.log
+        await store.aclose()
+    assert out.count("127.0.0.1") >= 2 and "t.lance.none" in err
+    for secret in MARKS:
+        assert secret not in out + err + repr(request) + str(request.key)
+    assert request.key.startswith("http://***@127.0.0.1:")

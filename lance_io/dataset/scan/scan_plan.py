@@ -21,6 +21,7 @@ from lance_io.dataset.version.validation import check_unread
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.plans.plan import Import
+from lance_io.redaction import hide_secrets
 from lance_io.turns import in_turns
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def explain(state: DatasetState, plan: ScanPlan, options: ScanOptions) -> str:
         lines.append(f"Statistics: batches={plan.num_batches}, skipped={plan.num_batches_skipped}")
     system = ", ".join(plan.projection.system_names) or "none"
     lines.append(
-        f"LanceRead: uri={state.location.uri}, projection=[{', '.join(plan.early)}], "
+        f"LanceRead: uri={hide_secrets(state.location.uri)}, projection=[{', '.join(plan.early)}], "
         f"num_fragments={len(plan.spans)}, num_rows={plan.num_rows}, system_columns={system}"
     )
     return "".join("  " * depth + line + "\n" for depth, line in enumerate(lines))

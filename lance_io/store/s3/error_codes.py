@@ -33,7 +33,8 @@ _ELEMENT = re.compile(r"<(Code|Message)>([^<]{0,2000})</\1>")
 
 def code_of(body: bytes) -> str:
     """S3's own code in the document of a refusal; empty without one."""
-    return dict(_ELEMENT.findall(body.decode("utf-8", "replace"))).get("Code", "")
+    found: dict[str, str] = dict(_ELEMENT.findall(body.decode("utf-8", "replace")))
+    return found.get("Code", "")
 
 
 def answer_error(
