@@ -21,18 +21,19 @@ KNOWN_LENGTH_MIN: Final = 4  # a shorter text would blot out half of a message
 _PLACES: Final = frozenset({"az", "abfs", "abfss", "wasb", "wasbs"})  # `container@account` is no user
 _HARMLESS: Final = re.compile(r"(?:ddbTableName=[\w.-]*&?)+\Z")
 
+# Texts may be a server's: what is repeated within a search is bounded, so that none takes long.
 # A user ends at the last `@` of the authority. Passwords that ought to be escaped may hold anything: what follows a
 # colon is a password, unless it is a port.
 _USER = re.compile(
-    r"""([A-Za-z][A-Za-z0-9+.-]*)://
+    r"""([A-Za-z][A-Za-z0-9+.-]{0,30})://
     (?: [^\s/?#]*@
       | [^\s/?#@:\[]*:(?!:|\d+(?:[^\w%@.!$&*+=~-]|$))[^\n@]{0,512}@(?:[^\s/?#]*@)?
     )""",
     re.VERBOSE,
 )
-_QUERY = re.compile(r"""(://[^\s"'<>?]*)\?([^\s"<>]+?)(?=['")\],;:]*(?:\s|$|["<>]))""")
+_QUERY = re.compile(r"""(://[^\s"'<>?]*)\?([^\s"<>]+?)(?=['")\],;:]{0,8}(?:\s|$|["<>]))""")
 _FRAGMENT = re.compile(r"""(://[^\s"'<>#]*)\#([^\s"'<>]*=[^\s"'<>]*)""")
-_PATH_QUERY = re.compile(r"""((?<=[\w/\]]))\?([\w.%~-]+=[^\s"<>]*?)(?=['")\],;:]*(?:\s|$|["<>]))""")
+_PATH_QUERY = re.compile(r"""((?<=[\w/\]]))\?([\w.%~-]+=[^\s"<>]*?)(?=['")\],;:]{0,8}(?:\s|$|["<>]))""")
 _PARAMETER = re.compile(
     r"""([?&](?:x-(?:amz|goog|ms)-[\w-]*|sig|signature|se|skoid|sktid|awsaccesskeyid|googleaccessid|[\w-]*token
     |[\w-]*secret|[\w-]*password|pwd|[\w-]*key)=)[^&\s'"<>]+""",

@@ -76,6 +76,13 @@ def test_what_is_known_goes_in_every_form() -> None:
     ]
 
 
+@pytest.mark.parametrize("piece", ["a", ":", "a:", "://", "a://a", "?a=", "&a=", "@", "http://a?:", "'", "a?b=)", "#="])
+def test_long_texts_of_a_server_take_no_time(piece: str) -> None:
+    """Searches that went over the rest of the text for each of its characters would not end here."""
+    text = f"http://user:hidden@host/?{piece * (200_000 // len(piece))} https://u:hidden@h"
+    assert "hidden" not in hide_secrets(text)
+
+
 def test_errors_hold_none_however_they_are_set() -> None:
     uri = "http://user:hidden@host/t.lance"
     made: list[LanceError] = [

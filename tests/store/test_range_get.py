@@ -19,6 +19,7 @@ from lance_io.store.http.socket_group import IS_THERE
 from lance_io.store.policies.download import Download
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.store.s3.bucket_options import parse_s3
+from lance_io.store.s3.server_clock import ServerClock
 from lance_io.store.s3.site import S3Site
 from tests.http_faults import (
     Answer,
@@ -151,6 +152,7 @@ class State:
 
     def __init__(self, signer: Signer | None) -> None:
         self.signer_at_hand = signer
+        self.clock = ServerClock()
 
     def tls_settings(self) -> None:
         return None
