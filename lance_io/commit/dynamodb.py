@@ -16,12 +16,13 @@ import asyncio
 import weakref
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import runtime
 from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, AlreadyExists, FormatError, LanceError, NotFound, UsageError
 from lance_io.redaction import hide_secrets
+from lance_io.store.cloud.renewal import Generations
 from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient
 from lance_io.store.s3.loop_state import credentials_of, load_library, make_session
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from lance_io.plans.plan import Plan
     from lance_io.store.s3.bucket_options import S3Options
+    from lance_io.store.s3.credentials import Chain, ProvidedKeys
 
 COMMITTER: Final = "lancedb"
 ATTEMPTS: Final = 5
@@ -38,9 +40,8 @@ _CONDITION_FAILED: Final = "ConditionalCheckFailedException"
 _THROTTLED: Final = frozenset(
     {"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded", "LimitExceededException"}
 )
-_DENIED: Final = frozenset(
-    {"AccessDeniedException", "ExpiredTokenException", "InvalidSignatureException", "UnrecognizedClientException"}
-)
+_REFUSED: Final = frozenset({"ExpiredTokenException", "InvalidSignatureException", "UnrecognizedClientException"})
+_DENIED: Final = _REFUSED | {"AccessDeniedException"}
 _VERSION_MAX: Final = (1 << 64) - 1
 
 _checked: set[tuple[str | None, str | None, str]] = set()  # endpoint, region and table
@@ -162,7 +163,10 @@ class DynamoManifestStore:
         return _Call(self, operation, {"TableName": self.table, **arguments})
 
     async def request(self, operation: str, arguments: Mapping[str, Any]) -> Any:
-        """One request to the database. Raises errors of ours."""
+        """One request to the database; one that refuses the credentials is made again with others, if there are any.
+
+        Raises errors of ours.
+        """
         await load_library()
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -170,23 +174,37 @@ class DynamoManifestStore:
         client = self._clients.get(loop)
         if client is None:
             client = self._clients[loop] = _Client(self._options, self._endpoint)
+        is_renewed = False
+        while True:
+            generation = client.credentials.generation
+            try:
+                opened = await client.get()
+            except LanceError as error:
+                error.path = self._place
+                raise
+            try:
+                return await getattr(opened, operation)(**arguments)
+            except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
+                failure, is_refused = self._as_ours(error, operation)
+            if is_renewed or not is_refused or not await self._renewed(client, generation):
+                raise failure from None
+            is_renewed = True
+
+    async def _renewed(self, client: _Client, refused: int) -> bool:
         try:
-            opened = await client.get()
+            return await client.credentials.renewed(refused)
         except LanceError as error:
             error.path = self._place
             raise
-        try:
-            return await getattr(opened, operation)(**arguments)
-        except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
-            self._fail(error, operation)
 
-    def _fail(self, error: Exception, operation: str) -> NoReturn:
-        """Raise the error of ours for one of the client's."""
+    def _as_ours(self, error: Exception, operation: str) -> tuple[LanceError, bool]:
+        """The error of ours for one of the client's, and whether the credentials are refused."""
         response = getattr(error, "response", None)
         details = response.get("Error", {}) if isinstance(response, dict) else {}
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) if isinstance(response, dict) else 0
         code, text = str(details.get("Code", "")), str(details.get("Message", "")) or type(error).__name__
-        raise _error(code, status, hide_secrets(text, self._options.secrets), self._place, operation) from None
+        text = hide_secrets(text, self._options.secrets)
+        return _error(code, status, text, self._place, operation), code in _REFUSED
 
     @property
     def _place(self) -> str:
@@ -235,6 +253,8 @@ class _Client:
         self._stack = AsyncExitStack()
         self._lock = asyncio.Lock()
         self._session: Any = None
+        self._chain: Chain | ProvidedKeys | None = None
+        self.credentials = Generations(self._ask_again)
         self._client: Any = None
         if runtime.on_engine_thread():
             runtime.on_engine_close(self.close)
@@ -243,12 +263,16 @@ class _Client:
         """The client, with credentials at hand: where there are none, nothing has been sent. Raises our errors."""
         async with self._lock:
             if self._client is None:
-                self._session, chain = make_session(self._options)
-                if chain is not None:
-                    self._stack.push_async_callback(chain.close)
+                self._session, self._chain = make_session(self._options)
+                if self._chain is not None:
+                    self._stack.push_async_callback(self._chain.close)
+                self._stack.push_async_callback(self.credentials.close)
                 self._client = await self._stack.enter_async_context(self._open())
         await credentials_of(self._session)
         return self._client
+
+    async def _ask_again(self) -> bool:
+        return self._chain is not None and await self._chain.look_again()
 
     def _open(self) -> Any:
         from aiobotocore.config import AioConfig

@@ -14,8 +14,11 @@
     ├── ShortRead (also FormatError)    the object ends inside the range
     └── InvalidRange (also FormatError) the range starts behind the end of the object, or is no range
 
-The last two are format errors too: on a store that works they mean that the metadata which named the range and the
-object disagree, so one of the two is damaged.
+    AccessDenied
+    └── CredentialsRefused              these credentials are no good, or no more: others may be
+
+`ShortRead` and `InvalidRange` are format errors too: on a store that works they mean that the metadata which named the
+range and the object disagree, so one of the two is damaged.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from lance_io.errors import FormatError, LanceError, StoreError
+from lance_io.errors import AccessDenied, FormatError, LanceError, StoreError
 
 
 class StoreFailure(StoreError):
@@ -88,6 +91,10 @@ class OutcomeUnknown(Transient):
 
 class StoreFull(StoreFailure):
     """There is no room for what was to be written: a full disk or a used up quota. Reads and removals may work."""
+
+
+class CredentialsRefused(AccessDenied):
+    """The store takes these credentials no more, or does not know them. Nothing was done; others may do."""
 
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})  # how a system says so

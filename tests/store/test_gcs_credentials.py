@@ -6,6 +6,7 @@ import asyncio
 import json
 import pickle
 import traceback
+from base64 import urlsafe_b64decode
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs
 
@@ -182,12 +183,16 @@ async def test_a_token_that_is_refused_is_renewed_once(google: Google, account: 
     store = store_on(google, google_service_account_key=json.dumps(account), fast_get=fast_get)
     await check_reads(store, 2)
     assert (google.used[0], set(google.used[1:])) == ("token-1", {"token-2"})
-    google.revoked |= {"token-2"}  # right after the other: that is no accident
-    with pytest.raises(AccessDenied) as caught:
-        await store.get_range("key", 0, 1)
-    assert "token-" not in str(caught.value)
-    with pytest.raises(AccessDenied):
-        await store.head("key")
+    google.revoked |= {"token-2"}
+    await asyncio.gather(*(check_reads(store) for _ in range(20)), store.head("key"))
+    assert len(google.grants) == 3
+    google.revoked |= {f"token-{number}" for number in range(100)}  # one that is new is refused, too: no third one
+    for work in (store.get_range("key", 0, 1), store.head("key")):
+        before = len(google.used), len(google.grants)
+        with pytest.raises(AccessDenied) as caught:
+            await work
+        assert "token-" not in str(caught.value)
+        assert (len(google.used), len(google.grants)) == (before[0] + 2, before[1] + 1)
     await store.aclose()
     fixed = store_on(google, google_storage_token="token-1", fast_get=fast_get)
     used = len(google.used)
@@ -195,6 +200,38 @@ async def test_a_token_that_is_refused_is_renewed_once(google: Google, account: 
         await fixed.get_range("key", 0, 1)
     await fixed.aclose()
     assert len(google.used) == used + 1
+
+
+@pytest.mark.parametrize("name", ["google_service_account", "google_application_credentials"])
+async def test_a_key_of_a_file_that_was_replaced(
+    google: Google, account: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    """The file is read again when the store refuses the token, and when the giver of tokens refuses the key."""
+    file = tmp_path / "key.json"
+
+    def write(email: str) -> None:
+        file.write_text(json.dumps({**account, "client_email": email}))
+
+    def asked_by() -> str:
+        claims = parse_qs(google.grants[-1].body.decode())["assertion"][0].split(".")[1]
+        return str(json.loads(urlsafe_b64decode(claims + "=="))["iss"])
+
+    write("first@project")
+    store = store_on(google, **{name: str(file)})
+    await check_reads(store)
+    write("second@project")
+    google.revoked = {"token-1"}
+    await check_reads(store)
+    assert (asked_by(), len(google.grants)) == ("second@project", 2)
+    google.revoked |= {"token-2"}
+    google.refusal = 400, {"error": "invalid_grant"}
+    with pytest.raises(AccessDenied, match="no token"):
+        await store.get_range("key", 0, 1)
+    write("third@project")
+    google.refusal = None
+    await check_reads(store)
+    assert asked_by() == "third@project"
+    await store.aclose()
 
 
 async def test_a_giver_of_tokens_that_refuses_or_fails(google: Google, account: dict[str, str]) -> None:

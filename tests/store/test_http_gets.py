@@ -30,6 +30,7 @@ from lance_io.store.policies.hedge import SAMPLES_MIN, Hedging
 from lance_io.store.policies.logical_read import RetryPolicy
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.store.s3.bucket_options import S3Options, has_profiles, keys_at_hand
+from lance_io.store.s3.credentials import Chain, Renewed
 from tests.http_faults import Answer, Asked, FaultServer, after, broken_after, hang_up, head, serve, status
 from tests.listening import Listener
 
@@ -853,8 +854,8 @@ async def test_credentials_are_looked_at_once_for_many_requests(monkeypatch: pyt
         assert "AKIDEXAMPLE" in server.requests[-1].headers["authorization"]
         session.set_credentials("AKIDOTHER", "changed")
         chain = store._loop().state._chain
-        assert chain is not None
-        chain._latest = await real()
+        assert isinstance(chain, Chain)
+        chain._latest = Renewed(await real(), chain._failed)
         monkeypatch.setattr("lance_io.store.s3.loop_state.LOOK_S", 0.0)  # the time has come
         await read(store)
         assert "AKIDOTHER" in server.requests[-1].headers["authorization"]

@@ -139,10 +139,16 @@ class Recorder(HttpProxy):
         self._site = site
         self.used: list[str] = []
         self.refused: set[str] = set()
+        self.revoke_after: int | None = None  # so many requests more, what the next one comes with is refused
 
     async def answer(self, request: Message, server: Any, to_server: Any) -> Message:
         by = self._site.shown(request.head)
         self.used.append(by)
+        if self.revoke_after is not None:
+            self.revoke_after -= 1
+            if self.revoke_after < 0:
+                self.refused.add(by)
+                self.revoke_after = None
         if by in self.refused:
             return Message(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", b"")
         return await super().answer(request, server, to_server)
@@ -315,6 +321,84 @@ async def test_an_error_is_told_only_when_they_have_expired(world: World) -> Non
     for _ in range(5):
         await store.put(key, b"12345")
     assert (vendor.asked, world.used()) == (2, {"0"})
+    await store.aclose()
+
+
+def test_credentials_that_the_store_refuses_are_asked_for_again(world: World) -> None:
+    """Those without an end, for old handles and new ones; whoever finds them refused waits for one call."""
+    vendor = Vendor(world.site, None)
+    how: dict[str, Any] = {"storage_options": world.options, "storage_options_provider": vendor}
+    lance_io.write_dataset(ROWS, world.uri, max_rows_per_file=50, **how)
+    table = lance_io.dataset(world.uri, **how)
+    assert (world.used(), vendor.asked) == ({"0"}, 1)
+    world.recorder.refused = {"0"}
+    assert table.to_table() == ROWS
+    assert lance_io.dataset(world.uri, **how).take([7])["a"].to_pylist() == [7]
+    table.delete("a < 500")
+    assert lance_io.dataset(world.uri, session=lance_io.Session(), **how).count_rows() == 500
+    assert (world.used(), vendor.asked) == ({"0", "1"}, 2)
+
+
+def test_no_request_of_a_write_or_a_scan_suffers_from_it(world: World) -> None:
+    """Credentials are refused from the first, second, third ... request on, that of the commit among them."""
+    for number in range(6):
+        vendor = Vendor(world.site, None)
+        how: dict[str, Any] = {"storage_options": world.options, "storage_options_provider": vendor}
+        uri = f"{world.uri}/{number}"
+        lance_io.write_dataset(ROWS, uri, max_rows_per_file=250, **how)
+        world.recorder.revoke_after = number
+        lance_io.write_dataset(ROWS, uri, mode="append", **how)
+        assert (lance_io.dataset(uri, **how).count_rows(), vendor.asked) == (2000, 2)
+        world.recorder.revoke_after = number
+        assert lance_io.dataset(uri, **how).to_table() == pa.concat_tables([ROWS, ROWS])
+        assert vendor.asked == 3
+
+
+async def test_an_upload_goes_on_with_others(world: World) -> None:
+    vendor = Vendor(world.site, None)
+    store = open_store(world.site.uri, with_provider(world.options, vendor)).store
+    key, part = f"{uuid.uuid4().hex}/x", bytes(5 << 20)
+    upload = await store.put_multipart(key)
+    await upload.write_part(0, 0, part)
+    world.recorder.refused = {"0"}
+    await upload.write_part(1, len(part), b"12345")
+    await upload.complete()
+    assert bytes(await store.get_range(key, len(part) - 1, len(part) + 5)) == b"\00012345"
+    assert (world.used(), vendor.asked) == ({"0", "1"}, 2)
+    await store.aclose()
+
+
+async def test_a_refusal_that_stays_is_an_error_within_one_round(world: World) -> None:
+    vendor = Vendor(world.site, None)
+    store = open_store(world.site.uri, with_provider(world.options, vendor)).store
+    key = f"{uuid.uuid4().hex}/x"
+    await store.put(key, b"12345")
+    everything = world.recorder.refused = {str(number) for number in range(100)}
+
+    async def list_all() -> None:
+        async for _ in store.list("no-such-folder/"):
+            raise AssertionError
+
+    works = [lambda: store.get_range(key, 1, 3), lambda: store.put(key, b"1"), lambda: store.head(key), list_all,
+             lambda: store.put(f"{key}2", b"1", if_absent=True)]  # fmt: skip
+    for work in works:
+        before = vendor.asked
+        world.used()
+        with pytest.raises(AccessDenied, match="refused the credentials") as caught:
+            await work()
+        assert not [secret for secret in world.site.secrets if secret in str(caught.value)]
+        assert (len(world.used()), vendor.asked) == (2, before + 1)
+    same = world.site.credentials()
+    vendor.fetch_storage_options = lambda: same
+    world.recorder.refused = everything - {str(len(world.site.secrets))}
+    with pytest.raises(AccessDenied):
+        await store.get_range(key, 1, 3)
+    world.recorder.used = []
+    with pytest.raises(AccessDenied):  # others were not given: nothing is sent again
+        await store.get_range(key, 1, 3)
+    assert len(world.recorder.used) == 1
+    world.recorder.refused = set()
+    assert bytes(await store.get_range(key, 1, 3)) == b"23"
     await store.aclose()
 
 

@@ -122,13 +122,19 @@ class AccountClients(LoopClients):
                 raise
         return self.latest
 
-    def forget_token(self) -> bool:
-        """The last token was refused: another is fetched. False where it was given, or there was none."""
-        token = self._tokens.latest
-        if self._fixed is not None or token is None:
+    async def ask_again(self) -> bool:
+        """See `LoopClients`. What gets tokens is made anew: it keeps them, and so does the library's client."""
+        refused = self._tokens.latest
+        if self._fixed is not None or refused is None:
             return False
-        self._tokens.forget(token)
-        return True
+        self._entra = self._container = None
+        before, self._stack = self._stack, AsyncExitStack()
+        self._tokens.forget(refused)
+        try:
+            found = await self._tokens.get()
+        finally:
+            await before.aclose()
+        return found.credentials != refused.credentials
 
     def _read_provided(self, options: Mapping[str, str]) -> _Renewed | None:
         """What a provider gave."""

@@ -20,6 +20,7 @@ _DIALECT: Final = Dialect(
     throttled=frozenset({"ServerBusy", "OperationTimedOut", "TooManyRequests", "AccountIopsLimitExceeded"}),
     conflicts=frozenset({"ContainerBeingDeleted", "OperationNotAllowedInCurrentState"}),
     missing=frozenset({"BlobNotFound", "ContainerNotFound", "ResourceNotFound", "CannotVerifyCopySource"}),
+    unknown=frozenset({"AuthenticationFailed"}),  # with 403: of signatures, by keys or in URLs
     exists=frozenset({"BlobAlreadyExists", "ResourceAlreadyExists", "PathAlreadyExists"}),
 )
 _MESSAGE: Final = re.compile(r"<Message>([^<]{0,2000})")

@@ -280,8 +280,6 @@ class AzureStore(CloudStore[AccountClients]):
             error.path = error.path or key
             raise
         except (Refused, AzureError, aiohttp.ClientError, TimeoutError, OSError) as error:
-            if isinstance(error, Refused) and error.status == 401:
-                clients.forget_token()
             raise library_error(error, key=key, operation=operation, secrets=clients.secrets) from None
         except ValueError as error:
             raise unreadable_answer(error, key=key, operation=operation, secrets=clients.secrets) from None

@@ -97,9 +97,7 @@ class ContainerSite:
         return self.refused(exchange, download.key, "get")
 
     def refused(self, exchange: Exchange, name: str, operation: str) -> bool:
-        """See `Site`; a token that is taken no more before its end is replaced."""
-        if exchange.status == 401 and self._clients.forget_token():
-            return True
+        """See `Site`."""
         raise answer_error(
             exchange.status,
             exchange.headers,

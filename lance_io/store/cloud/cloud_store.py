@@ -19,7 +19,7 @@ from lance_io.store.bounds import check_range
 from lance_io.store.cloud.connections import Connections, keep_connected, release
 from lance_io.store.cloud.loop_clients import Clients
 from lance_io.store.counters import StoreStats
-from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent, name_bucket
+from lance_io.store.failures import CredentialsRefused, OutcomeUnknown, Throttled, Transient, Unsent, name_bucket
 from lance_io.store.forking import never_finalize, survive_fork
 from lance_io.store.policies.download import Download
 from lance_io.store.policies.logical_read import Reading, end_alone, read_through
@@ -189,28 +189,39 @@ class CloudStore(Generic[Clients]):
         clock = asyncio.get_running_loop().time
         place: Place | None = None
         began_s, attempts = clock(), 0
+        is_renewed = False  # the credentials, for this
         while True:
             loop = self._loop()  # those of the attempt before may have been closed meanwhile, and would open anew
             gate = loop.gates[_CATEGORIES.get(operation, "write")]
             attempts += 1
-            failure: Transient | None = None
+            failure: Transient | CredentialsRefused | None = None
             place = await gate.enter(place)
             self.stats.begin(operation, key)
-            done = False
+            done, generation = False, loop.state.credentials.generation
             try:
                 answer = await once(loop)
                 done = True
                 return answer
             except Transient as error:
                 failure = error
+            except CredentialsRefused as error:
+                failure = error
             except LanceError as error:
                 name_bucket(error, self.options.bucket)
                 raise
             finally:
                 self.stats.end(operation, num_bytes if done else 0, failed=not done)
-                gate.leave(failure)
+                gate.leave(failure if isinstance(failure, Transient) else None)
+            if isinstance(failure, CredentialsRefused):
+                name_bucket(failure, self.options.bucket)
+                if is_renewed or not await self._renewed(loop, generation, failure):
+                    raise failure
+                is_renewed = True
+                self.stats.retry(operation)
+                continue
             if isinstance(failure, Throttled):
                 self.stats.throttled(operation)
+            assert failure is not None
             if decides and not isinstance(failure, Unsent):
                 failure = _is_undecided(failure)
             again = not isinstance(failure, OutcomeUnknown)
@@ -220,6 +231,15 @@ class CloudStore(Generic[Clients]):
 
     def _sending(self) -> Sending:
         return self._loop().sending
+
+    async def _renewed(self, loop: Connections[Clients], generation: int, refused: CredentialsRefused) -> bool:
+        """Whether there are other credentials than those refused. Raises our errors: nobody gives any."""
+        try:
+            return await loop.state.credentials.renewed(generation)
+        except LanceError as error:
+            error.path = error.path or refused.path
+            name_bucket(error, self.options.bucket)
+            raise
 
     async def _pause(
         self, operation: Operation, failure: Transient, attempts: int, elapsed_s: float, *, again: bool

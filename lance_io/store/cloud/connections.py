@@ -77,6 +77,7 @@ class Connections(Generic[Clients]):
             options.retry,
             options.download_retries,
             _range_gets(own),
+            state.credentials,
         )
         self._forget = runtime.on_engine_close(self._close_all) if runtime.on_engine_thread() else None
 

@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from lance_io.store.cloud.renewal import Generations
 from lance_io.store.forking import never_finalize
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class LoopClients:
     """What a store has open on one event loop beside connections for GETs; every method runs on that loop.
 
     connections_max  of its clients
+    credentials      asked for again where the store refuses them
     """
 
     variables: ClassVar[tuple[str, ...]] = ()
@@ -35,6 +37,14 @@ class LoopClients:
         self._loop = asyncio.get_running_loop()
         self._made_s = self._loop.time()
         self._users: set[object] = set()
+        self.credentials = Generations(self.ask_again)
+
+    async def ask_again(self) -> bool:
+        """Drop the credentials and ask for some where they came from: whether these are others.
+
+        False also where they were given. Raises our errors.
+        """
+        raise NotImplementedError
 
     def is_known(self) -> bool:
         """Whether credentials were given, so that looking for them again would find the same."""
@@ -70,6 +80,7 @@ class LoopClients:
         if not self._users:
             with suppress(ValueError):
                 _shared.remove(self)
+            await self.credentials.close()
             await self.close()
 
     def detach(self) -> None:

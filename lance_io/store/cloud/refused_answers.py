@@ -13,6 +13,7 @@ from lance_io.redaction import hide_secrets
 from lance_io.store.failures import (
     HTTP_FULL,
     ConflictRetry,
+    CredentialsRefused,
     InvalidRange,
     PreconditionFailed,
     StoreFailure,
@@ -37,6 +38,7 @@ class Dialect:
     missing    there is no such object
     exists     to a creation: there is one already
     expired    the credentials were right, once
+    unknown    nobody has these credentials, or they do not fit each other
     gone       statuses that mean the same as 404
     """
 
@@ -46,6 +48,7 @@ class Dialect:
     missing: frozenset[str] = _NONE
     exists: frozenset[str] = _NONE
     expired: frozenset[str] = _NONE
+    unknown: frozenset[str] = _NONE
     gone: frozenset[int] = frozenset({404})
 
 
@@ -59,11 +62,13 @@ def refusal(
     operation: str,
     retry_after: str | None = None,
     secrets: Iterable[str] = (),
+    is_mute: bool = False,
 ) -> LanceError:
     """The error for an answer that is no success.
 
     code, message  as the store has them, may be empty
     retry_after    the header
+    is_mute        the answer cannot say why it refuses: it may be because of the credentials
     """
     shown = f"HTTP {status}" if not code or code == str(status) else f"HTTP {status} {code}"
     text = hide_secrets(f"{shown}: {message}" if message else shown, secrets)
@@ -89,7 +94,9 @@ def refusal(
     if status == 416:
         return InvalidRange(f"the range lies behind the end of the object: {text}", path=key)
     if code in dialect.expired:
-        return AccessDenied(f"the credentials have expired: {text}", path=key)
-    if status in (401, 403):
+        return CredentialsRefused(f"the credentials have expired: {text}", path=key)
+    if status == 401 or code in dialect.unknown or is_mute:
+        return CredentialsRefused(f"the store refused the credentials: {text}", path=key)
+    if status == 403:
         return AccessDenied(f"the store refused the credentials, or they do not allow this: {text}", path=key)
     return StoreFailure(f"unexpected answer: {text}", **known)

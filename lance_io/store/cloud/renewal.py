@@ -6,10 +6,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from lance_io.errors import AccessDenied, LanceError
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
-
-    from lance_io.errors import LanceError
 
 T = TypeVar("T")
 
@@ -48,6 +48,47 @@ class Once:
         if task is not None and not (await asyncio.wait([task], timeout=CLOSE_S))[0]:
             task.cancel()
             await asyncio.wait([task])
+
+
+class Generations:
+    """Credentials that a store refuses are asked for again: once for all whose requests it refuses meanwhile.
+
+    ask_again  drops those that there are, and gets some where they came from: whether these are others. False also
+               where they were given. Raises our errors: nobody gives any
+
+    generation  how often that was done
+    """
+
+    def __init__(self, ask_again: Callable[[], Awaitable[bool]]) -> None:
+        self.generation = 0
+        self._changed = 0  # the generation in which there were others
+        self._ask_again = ask_again
+        self._asking = Once(self._ask)
+
+    async def renewed(self, refused: int) -> bool:
+        """The store refused the credentials of a generation: whether there are others by now. Raises our errors."""
+        if refused == self.generation:
+            error = await self._asking.result()
+            if isinstance(error, LanceError):  # told to each who waits, with a key of their own
+                raise type(error)(error.message)
+            if error is not None:
+                raise AccessDenied(f"no other credentials ({type(error).__name__}: {error})")
+        return self._changed > refused
+
+    async def _ask(self) -> Exception | None:
+        error = None
+        try:
+            is_other = await self._ask_again()
+        except Exception as raised:
+            is_other, error = False, raised
+        self.generation += 1
+        if is_other:
+            self._changed = self.generation
+        return error
+
+    async def close(self) -> None:
+        """End what is under way; whoever asks later begins it anew."""
+        await self._asking.close()
 
 
 class Renewal(Generic[T]):

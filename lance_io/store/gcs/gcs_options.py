@@ -60,11 +60,13 @@ class GcsOptions(ClientOptions):
     """Everything that is fixed about a bucket before the first request. Secrets do not show in `repr`.
 
     service_account  a service account's key, as JSON text
+    key_file         that it was read from
     credentials      file of any credentials of Google's
     token            an OAuth token that somebody else renews
     """
 
     service_account: str | None = field(default=None, repr=False)
+    key_file: str | None = None
     credentials: str | None = None
     token: str | None = field(default=None, repr=False)
     transport: Transport = "http"
@@ -98,8 +100,9 @@ def parse_gcs(bucket: str, options: Mapping[str, str], environment: Mapping[str,
     """
     found = OptionSource(options, os.environ if environment is None else environment, _ALIASES, "google_")
     key = found.text("google_service_account_key")
-    if key is None and (path := found.text("google_service_account")):
-        key = _read("google_service_account", path)
+    key_file = found.text("google_service_account") if key is None else None
+    if key_file:
+        key = read_key("google_service_account", key_file)
     known = {} if key is None else _service_account(key)
     endpoint = found.text("google_base_url") or known.get("gcs_base_url")
     if endpoint:
@@ -110,6 +113,7 @@ def parse_gcs(bucket: str, options: Mapping[str, str], environment: Mapping[str,
         skip_signature=found.switch("google_skip_signature", bool(known.get("disable_oauth"))),
         **parse_client(found),
         service_account=key,
+        key_file=key_file,
         credentials=found.text("google_application_credentials"),
         token=_token(found),
         transport="http" if found.switch("fast_get", True) else "gcsfs",
@@ -128,7 +132,8 @@ def token_given(options: Mapping[str, str]) -> str | None:
     return _token(OptionSource(options, {}, _ALIASES, "google_"))
 
 
-def _read(name: str, path: str) -> str:
+def read_key(name: str, path: str) -> str:
+    """A service account's key, of a file. Raises `UsageError` where it cannot be read."""
     try:
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             return file.read()

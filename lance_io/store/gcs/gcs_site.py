@@ -99,9 +99,7 @@ class GcsSite:
         return self.refused(exchange, download.key, "get")
 
     def refused(self, exchange: Exchange, name: str, operation: str) -> bool:
-        """See `Site`; with a token that the store takes no more, another one is tried."""
-        if exchange.status == 401 and self._state.tokens.may_renew(self._token):
-            return True
+        """See `Site`."""
         raise answer_error(
             exchange.status,
             exchange.headers,

@@ -38,6 +38,10 @@ class GcsState(LoopClients):
         """What must not appear in a message."""
         return self.tokens.secrets
 
+    async def ask_again(self) -> bool:
+        """See `LoopClients`."""
+        return not self._options.skip_signature and await self.tokens.ask_again()
+
     async def client(self) -> JsonClient:
         """What sends requests other than ranged GETs."""
         if self._client is None:

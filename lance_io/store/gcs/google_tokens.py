@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from datetime import UTC
@@ -14,9 +13,9 @@ from lance_io.redaction import hide_secrets
 from lance_io.runtime import in_thread, load_modules
 from lance_io.store.cloud.client_options import is_header_text
 from lance_io.store.cloud.provided_credentials import ProvidedCredentials
-from lance_io.store.cloud.renewal import AGAIN_S, Renewal
+from lance_io.store.cloud.renewal import Renewal
 from lance_io.store.failures import Transient
-from lance_io.store.gcs.gcs_options import token_given
+from lance_io.store.gcs.gcs_options import read_key, token_given
 
 if TYPE_CHECKING:
     from lance_io.store.gcs.gcs_options import GcsOptions
@@ -35,8 +34,8 @@ class Tokens:
             if options.provided is None
             else ProvidedCredentials(options.provided, token_given)
         )
+        self._key = options.service_account
         self._refused: str | None = None
-        self._not_before_s = float("-inf")  # is another one renewed because it is refused
 
     def __repr__(self) -> str:
         return "Tokens()"
@@ -44,8 +43,9 @@ class Tokens:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must not appear in a message: tokens, and what they are asked for with."""
-        key = self._options.service_account or ""
-        found = (self._options.token, self._renewal.latest, self._refused, key, *_lines_of_private_key(key))
+        keys = {self._options.service_account or "", self._key or ""}
+        lines = [line for key in keys for line in _lines_of_private_key(key)]
+        found = (self._options.token, self._renewal.latest, self._refused, *keys, *lines)
         return tuple(text for text in found if text)
 
     def at_hand(self) -> str | None:
@@ -60,29 +60,44 @@ class Tokens:
             error.path = error.path or key
             raise
 
-    def may_renew(self, refused: str | None) -> bool:
-        """The store takes this token no more: whether another one is worth a try. Not of one that was just renewed."""
+    async def ask_again(self) -> bool:
+        """The store takes this token no more: whether there is another one now. Raises our errors."""
+        refused = self._renewal.latest
         if self._options.token is not None or refused is None:
             return False
-        if refused == self._refused:
-            return refused != self._renewal.latest
-        now_s = asyncio.get_running_loop().time()
-        if now_s < self._not_before_s:
-            return False
-        self._refused, self._not_before_s = refused, now_s + AGAIN_S
+        self._refused, self._credentials = refused, None  # files may say something else by now
         self._renewal.forget(refused)
-        return True
+        return await self._renewal.get() != refused
 
     async def _fetch(self) -> tuple[str, float | None]:
         """Another token, and when it expires, in seconds since 1970."""
         await load_modules("google.auth", "google.auth.transport.requests")
         if self._credentials is None:
-            self._credentials = await in_thread(_find, self._options)
-        await in_thread(_refresh, self._credentials)
-        token, expiry = self._credentials.token, self._credentials.expiry
+            self._credentials = await in_thread(self._find)
+        credentials = self._credentials
+        try:
+            await in_thread(_refresh, credentials)
+        except Exception:
+            self._credentials = None  # a key that is taken no more is one of a file that may be another by now
+            raise
+        token, expiry = credentials.token, credentials.expiry
         if not is_header_text(token):
             raise ValueError("the token holds characters that no header can")
         return token, None if expiry is None else expiry.replace(tzinfo=UTC).timestamp()
+
+    def _find(self) -> Any:
+        """Credentials of google-auth's; reads files, may ask whether there is a metadata service."""
+        options = self._options
+        if options.key_file is not None:
+            self._key = read_key("google_service_account", options.key_file)
+        if self._key is not None:
+            return _read({"type": "service_account", **json.loads(self._key)})
+        if options.credentials is not None:
+            with open(os.path.expanduser(options.credentials), encoding="utf-8") as file:
+                return _read(json.load(file))
+        import google.auth
+
+        return google.auth.default(scopes=[SCOPE])[0]
 
     def _failure(self, error: Exception) -> LanceError:
         from google.auth import exceptions
@@ -112,18 +127,6 @@ _KINDS: Final = {
     ),
     "external_account_authorized_user": ("google.auth.external_account_authorized_user", "from_info"),
 }
-
-
-def _find(options: GcsOptions) -> Any:
-    """Credentials of google-auth's; reads files, may ask whether there is a metadata service."""
-    if options.service_account is not None:
-        return _read({"type": "service_account", **json.loads(options.service_account)})
-    if options.credentials is not None:
-        with open(os.path.expanduser(options.credentials), encoding="utf-8") as file:
-            return _read(json.load(file))
-    import google.auth
-
-    return google.auth.default(scopes=[SCOPE])[0]
 
 
 def _read(found: dict[str, Any]) -> Any:

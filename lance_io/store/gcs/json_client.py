@@ -154,18 +154,14 @@ class JsonClient:
         return True if bundle is None else tls_context(bundle)
 
     async def ask(self, operation: str, key: str, request: Request) -> Answer:
-        """Make a request, once, or twice where the store refuses a token that can be renewed.
+        """Make a request, once.
 
         operation, key  for errors
         """
-        tokens = self._state.tokens
-        for is_last in (False, True):
-            token = None if self._options.skip_signature else await tokens.token(key)
-            answer = await self._send(operation, key, request, token)
-            if answer.status in request.right:
-                return answer
-            if is_last or answer.status != 401 or not tokens.may_renew(token):
-                break
+        token = None if self._options.skip_signature else await self._state.tokens.token(key)
+        answer = await self._send(operation, key, request, token)
+        if answer.status in request.right:
+            return answer
         raise answer_error(*answer, key=key, operation=operation, secrets=self._state.secrets)
 
     async def _send(self, operation: str, key: str, request: Request, token: str | None) -> Answer:

@@ -39,7 +39,7 @@ class RangeGets:
     find  gives what sends when one of them is made again
     """
 
-    __slots__ = ("ended", "find", "gets", "sending", "told")
+    __slots__ = ("ended", "find", "generation", "gets", "sending", "told")
 
     def __init__(
         self, gets: HttpGets, sending: Sending, find: Callable[[], Sending], ended: RangesEnded, told: ToldAgain
@@ -49,6 +49,7 @@ class RangeGets:
         self.find = find
         self.ended = ended
         self.told = told
+        self.generation = sending.generation
 
     def begin(self, wanted: Sequence[WantedRange]) -> list[RangeGet]:
         """Send as many of the first as need not wait, for credentials or in line at the gate."""
@@ -260,7 +261,7 @@ class RangeGet:
             download.goes_on(*self.answer, self.received, self._memory)
         ended, told = partial(end_alone, of.ended), partial(of.told, self.tag)
         reading = Reading(of.find, download, ended, self._operation, told, self.tag)
-        race = reading.goes_on(of.sending, self._place, self._began_s)
+        race = reading.goes_on(of.sending, self._place, self._began_s, of.generation)
         attempt = DownloadAttempt(of.gets, download, race.first_ended)
         exchange = attempt.goes_on(self.head, self.patience, self._began_s)
         exchange.heard_s, exchange.waited_s = self.heard_s, self.waited_s

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import random
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from lance_io.errors import LanceError
 from lance_io.records import dataclass
 from lance_io.runtime import set_done
 from lance_io.store.counters import on_retry
-from lance_io.store.failures import Throttled, Transient, name_bucket
+from lance_io.store.failures import CredentialsRefused, Throttled, Transient, name_bucket
 from lance_io.store.policies.hedge import Race, Watch
 
 if TYPE_CHECKING:
@@ -33,6 +33,18 @@ if TYPE_CHECKING:
     from lance_io.store.policies.transport import GetTransport, TogetherTransport
 
 
+class Renewing(Protocol):
+    """Credentials that are asked for again where a store refuses them.
+
+    generation  how often that was done
+    """
+
+    generation: int
+
+    async def renewed(self, refused: int) -> bool:
+        """Whether there are others by now than those of a generation. Raises our errors."""
+
+
 class Sending:
     """What the readings of one store on one event loop have in common.
 
@@ -40,6 +52,7 @@ class Sending:
     retries           how patient a reading is
     range_gets        the short way of GETs for ranges, where the transport has one
     download_retries  and how often an answer may break off; None: as often as it is tried
+    credentials       by which requests are authorised; None: by none
     """
 
     def __init__(
@@ -52,6 +65,7 @@ class Sending:
         retries: RetryPolicy,
         download_retries: int | None,
         range_gets: Callable[..., TogetherTransport] | None = None,
+        credentials: Renewing | None = None,
     ) -> None:
         self.gets = gets
         self.gate = gate
@@ -61,7 +75,13 @@ class Sending:
         self.retries = retries
         self.download_retries = download_retries
         self.range_gets = range_gets
+        self.credentials = credentials
         self.loop = asyncio.get_running_loop()
+
+    @property
+    def generation(self) -> int:
+        """Of the credentials."""
+        return 0 if self.credentials is None else self.credentials.generation
 
 
 class Reading:
@@ -83,10 +103,12 @@ class Reading:
         "_breaks",
         "_ended",
         "_find",
+        "_generation",
         "_operation",
         "_place",
         "_race",
         "_received_before",
+        "_renewal",
         "_sending",
         "_timer",
         "_told",
@@ -117,6 +139,7 @@ class Reading:
         self._turn: Turn | None = None  # in line at the gate
         self._race: Race | None = None  # or under way
         self._timer: asyncio.TimerHandle | None = None  # or pausing
+        self._renewal: asyncio.Task[bool] | None = None  # of credentials that were refused, once
 
     def start(self) -> None:
         """Send the first request as soon as the gate lets it through."""
@@ -129,9 +152,9 @@ class Reading:
         else:
             self._attempt()
 
-    def goes_on(self, sending: Sending, place: Place, began_s: float) -> Race:
-        """The first attempt is under way already: the race that it is."""
-        self._sending, self._place, self._began_s = sending, place, began_s
+    def goes_on(self, sending: Sending, place: Place, began_s: float, generation: int) -> Race:
+        """The first attempt is under way already, by the credentials of a generation: the race that it is."""
+        self._sending, self._place, self._began_s, self._generation = sending, place, began_s, generation
         self._attempts = 1
         self._received_before = self._answers_before = 0
         self._race = Race(sending.gets, self.download, sending.stats, sending.watch, self._told, self._attempted)
@@ -165,6 +188,8 @@ class Reading:
         elif self._race is not None:
             self._race.cancel()
             self._leave(None, failed=True)
+        elif self._renewal is not None:
+            self._renewal.cancel()
 
     def _attempt(self) -> None:
         """A slot is there: ask for what is missing."""
@@ -176,6 +201,7 @@ class Reading:
         self._attempts += 1
         download.resume()
         self._received_before, self._answers_before = download.received, download.num_answers
+        self._generation = sending.generation
         sending.stats.begin("get", download.key, *download.asked())
         self._race = Race(sending.gets, download, sending.stats, sending.watch, self._told, self._attempted)
         self._race.start(now_s)
@@ -194,8 +220,29 @@ class Reading:
             self._sending.stats.retry("get", told=self._told)
             self._timer = self._sending.loop.call_later(pause_s, self._again)
             return
+        if isinstance(error, CredentialsRefused) and self._renewal is None and self._sending.credentials is not None:
+            self._renewal = self._sending.loop.create_task(self._sending.credentials.renewed(self._generation))
+            self._renewal.add_done_callback(partial(self._renewed, error))
+            return
         if failure is not None:
             failure.attempts = self._attempts
+        self._end(error)
+
+    def _renewed(self, refused: CredentialsRefused, renewal: asyncio.Task[bool]) -> None:
+        """Credentials were asked for again: with others, the request is made again."""
+        if renewal.cancelled():
+            error: BaseException = RuntimeError("the request was cancelled: its event loop is shutting down")
+        else:
+            error = renewal.exception() or refused
+        if isinstance(error, LanceError):
+            error.path = error.path or self.download.key
+        if error is refused and renewal.result() and self._ended is not None:
+            self._sending.stats.retry("get", told=self._told)
+            self._again()
+            return
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
         if isinstance(error, LanceError):
             name_bucket(error, self._sending.bucket)
         ended, self._ended = self._ended, None

@@ -5,6 +5,9 @@ last quarter of an hour one waits for the new ones, within the last ten minutes 
 although the present ones would do. Here nobody waits as long as these hold for another `MARGIN_S`. Their renewal is one
 task, whoever asks, and its error is told when they have expired, too.
 
+Credentials that the store refuses, whether they have an end or not, are looked for anew: in the files as they are by
+now, at the service again.
+
 `Chain` stands in a session of aiobotocore's for what finds credentials there, so that its client signs with the same.
 """
 
@@ -26,15 +29,24 @@ if TYPE_CHECKING:
 
 
 class Renewed:
-    """Credentials of aiobotocore's that expire; in all else as they are.
+    """Credentials of aiobotocore's, which may expire and be refused; in all else as they are.
 
     failed  makes an error of ours of what their provider raised
+    find    looks for others, where these are refused
     """
 
-    def __init__(self, credentials: Any, failed: Callable[[Exception], LanceError]) -> None:
+    def __init__(
+        self,
+        credentials: Any,
+        failed: Callable[[Exception], LanceError],
+        find: Callable[[], Awaitable[Any]] | None = None,
+    ) -> None:
         self._credentials = credentials
         self._failed = failed
+        self._find = find
         self._renewal = Once(self._renew)
+        self._search = Once(self._look)
+        self._is_refused = False  # and nothing else was found yet
         self._not_before_s = float("-inf")  # by the loop's clock
 
     def __getattr__(self, name: str) -> Any:
@@ -42,9 +54,13 @@ class Renewed:
 
     async def get_frozen_credentials(self) -> Any:
         """Those of this moment. Raises our error where none are left that hold."""
+        if self._is_refused and (failure := await self._search.result()) is not None:
+            raise self._failed(failure) from None
+        held = self._credentials
+        if not _expires(held):
+            return await held.get_frozen_credentials()
         found = self.at_hand()
         if found is None:
-            held = self._credentials
             error = await self._renewal.result()
             if error is not None and held.refresh_needed(0):
                 raise self._failed(error) from None
@@ -54,6 +70,10 @@ class Renewed:
     def at_hand(self) -> Any:
         """The same without waiting, or None where they have to be waited for; begins their renewal when it is time."""
         held = self._credentials
+        if self._is_refused:
+            return None
+        if not _expires(held):
+            return held
         if held.refresh_needed(MARGIN_S):
             return None
         if held.refresh_needed() and asyncio.get_running_loop().time() >= self._not_before_s:
@@ -64,6 +84,33 @@ class Renewed:
     async def get_account_id(self) -> Any:
         """The account of this moment's, which the endpoint of a database depends on; may be None."""
         return getattr(await self.get_frozen_credentials(), "account_id", None)  # older ones do not know it
+
+    @property
+    def _keys(self) -> tuple[str, str, str | None] | None:
+        """Access key, secret and token, whether they hold or not; None: nobody has fetched any yet."""
+        held = self._credentials
+        found = held._frozen_credentials if _expires(held) else held
+        return None if found is None else (found.access_key, found.secret_key, found.token)
+
+    async def look_again(self) -> bool:
+        """These are refused: find those that there are by now, and say whether they are others. Raises our errors."""
+        before, self._is_refused = self._keys, self._find is not None
+        await self.get_frozen_credentials()
+        return self._keys != before
+
+    async def _look(self) -> Exception | None:
+        from botocore.exceptions import NoCredentialsError
+
+        assert self._find is not None
+        try:
+            found = await self._find()
+        except Exception as raised:  # as above
+            return raised
+        if found is None:
+            missing: Exception = NoCredentialsError()
+            return missing
+        self._credentials, self._is_refused = found, False
+        return None
 
     async def _renew(self) -> Exception | None:
         held = self._credentials
@@ -80,6 +127,14 @@ class Renewed:
     async def close(self) -> None:
         """End what is under way."""
         await self._renewal.close()
+        await self._search.close()
+
+
+def _expires(credentials: Any) -> bool:
+    """Whether aiobotocore renews them."""
+    from botocore.credentials import RefreshableCredentials
+
+    return isinstance(credentials, RefreshableCredentials)
 
 
 class ProvidedKeys:
@@ -104,6 +159,14 @@ class ProvidedKeys:
         """The same without waiting, or None where they have to be waited for; begins their renewal when it is time."""
         return self._keys.at_hand()
 
+    async def look_again(self) -> bool:
+        """These are refused: have some given, and say whether they are others. Raises our errors."""
+        refused = self._keys.latest
+        if refused is None:
+            return False
+        self._keys.forget(refused)
+        return await self._keys.get() != refused
+
     async def get_account_id(self) -> None:
         """Nobody knows it."""
 
@@ -121,14 +184,21 @@ class Chain:
 
     find    aiobotocore's own search; None where there are none
     failed  makes an error of ours of what a provider raised
+    again   another search, which remembers nothing of the first one
     """
 
-    def __init__(self, find: Callable[[], Awaitable[Any]], failed: Callable[[Exception], LanceError]) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Awaitable[Any]],
+        failed: Callable[[Exception], LanceError],
+        again: Callable[[], Awaitable[Any]] | None = None,
+    ) -> None:
         self._find = find
         self._failed = failed
+        self._again = again
         self._search = Once(self._look)
         self._found: list[Renewed] = []
-        self._latest: Any = None
+        self._latest: Renewed | None = None
 
     async def load_credentials(self) -> Any:
         """See `aiobotocore.credentials.AioCredentialResolver`. Raises our errors."""
@@ -140,19 +210,22 @@ class Chain:
 
     def at_hand(self) -> Any:
         """The credentials of this moment, if they were found already and need not be waited for; else None."""
-        return self._latest.at_hand() if isinstance(self._latest, Renewed) else self._latest
+        return None if self._latest is None else self._latest.at_hand()
+
+    async def look_again(self) -> bool:
+        """What was found is refused: see `Renewed`."""
+        return self._latest is not None and await self._latest.look_again()
 
     async def _look(self) -> Any:
-        from botocore.credentials import RefreshableCredentials
-
         try:
             found = await self._find()
         except Exception as error:
             return error
-        if isinstance(found, RefreshableCredentials):
-            found = Renewed(found, self._failed)
-            self._found.append(found)
-        return found
+        if found is None:
+            return None
+        held = Renewed(found, self._failed, self._again)
+        self._found.append(held)
+        return held
 
     async def close(self) -> None:
         """End what is under way; whoever asks later begins it anew."""

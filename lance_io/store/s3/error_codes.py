@@ -26,7 +26,11 @@ _DIALECT: Final = Dialect(
     conflicts=frozenset({"ConditionalRequestConflict", "OperationAborted"}),
     transient=frozenset({"InternalError", "RequestTimeout", "OperationAborted", "XMinioServerNotInitialized"}),
     missing=frozenset({"NoSuchKey", "NoSuchBucket", "NotFound", "NoSuchUpload"}),
-    expired=frozenset({"ExpiredToken", "TokenRefreshRequired"}),
+    expired=frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}),
+    unknown=frozenset(
+        {"InvalidAccessKeyId", "InvalidToken", "InvalidTokenId", "InvalidClientTokenId", "InvalidSecurity",
+         "NotSignedUp", "SignatureDoesNotMatch", "UnrecognizedClientException"}
+    ),
 )  # fmt: skip
 _ELEMENT = re.compile(r"<(Code|Message)>([^<]{0,2000})</\1>")
 
@@ -72,8 +76,17 @@ def coded_error(
     """The error for a status and S3's own code."""
     if code == "PreconditionFailed":  # some say it with 200, in a document
         status = 412
+    is_mute = operation == "head" and status in (400, 403) and code in ("", str(status))  # HEAD has no document
     return refusal(
-        _DIALECT, status, code, message, key=key, operation=operation, retry_after=retry_after, secrets=secrets
+        _DIALECT,
+        status,
+        code,
+        message,
+        key=key,
+        operation=operation,
+        retry_after=retry_after,
+        secrets=secrets,
+        is_mute=is_mute,
     )
 
 

@@ -115,12 +115,22 @@ def make_session(options: S3Options) -> tuple[Any, Chain | ProvidedKeys | None]:
             session.set_credentials(options.access_key, options.secret_key, options.token)
         else:
             resolver = session.get_component("credential_provider")
-            chain = Chain(resolver.load_credentials, failed)
+            chain = Chain(resolver.load_credentials, failed, partial(_find_again, options.profile))
             session.register_component("credential_provider", chain)
         session.register_component("data_loader", _service_data(session.get_config_variable("data_path")))
     except BotoCoreError as error:  # files of profiles that say nothing, or nonsense
         raise failed(error) from None
     return session, chain
+
+
+async def _find_again(profile: str | None) -> Any:
+    """Credentials as a new session finds them: one that has looked remembers files and assumed roles."""
+    from aiobotocore.session import AioSession
+
+    def open_resolver() -> Any:
+        return AioSession(profile=profile).get_component("credential_provider")
+
+    return await (await in_thread(open_resolver)).load_credentials()
 
 
 async def credentials_of(session: Any) -> Any:
@@ -215,6 +225,16 @@ class LoopState(LoopClients):
             error.path = error.path or key
             raise
         return found.access_key, found.secret_key, found.token
+
+    async def ask_again(self) -> bool:
+        """See `LoopClients`; of credentials in the environment, what it says by now."""
+        options, chain = self._options, self._chain
+        if options.skip_signature or options.access_key is not None:
+            return False
+        before, self._keys = self._keys, keys_at_hand(options, os.environ)
+        self._looked_s = float("-inf")
+        is_other = chain is not None and await chain.look_again()
+        return is_other or self._keys != before
 
     def has_signer(self, now_s: float) -> bool:
         """Whether `signer_at_hand` is as good as what `signer` would give; `now_s` by the loop's clock."""
