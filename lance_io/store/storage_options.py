@@ -30,8 +30,20 @@ _VARIABLES_OF_PYLANCE = {
 }
 _TRUE = frozenset({"1", "true", "on", "yes", "y"})
 _FALSE = frozenset({"0", "false", "off", "no", "n", ""})
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)?\s*")
-_SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)\s*")  # durations are some of these
+_UNITS = {
+    1e-9: "ns nsec nanos nanosecond nanoseconds",
+    1e-6: "us µs usec micros microsecond microseconds",
+    1e-3: "ms msec millis millisecond milliseconds",
+    1.0: "s sec secs second seconds",
+    60.0: "m min mins minute minutes",
+    3600.0: "h hr hrs hour hours",
+    86_400.0: "d day days",
+    604_800.0: "w wk wks week weeks",
+    2_630_016.0: "M month months",
+    31_557_600.0: "y yr yrs year years",
+}
+_SECONDS = {name: seconds for seconds, names in _UNITS.items() for name in names.split()}
 
 
 class ProvidedOptions(dict[str, T]):
@@ -99,12 +111,14 @@ def switch(name: str, text: str) -> bool:
 
 
 def seconds(name: str, text: str) -> float:
-    """A duration such as `5s`, `500ms`, `2 minutes` or `30` (seconds), in seconds."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
+    """A duration such as `5s`, `500ms`, `2 minutes`, `1h 30m` or `30` (seconds), in seconds."""
+    text = text.strip()
+    if re.fullmatch(r"\d+(\.\d+)?", text):  # pylance wants a unit
+        return float(text)
+    found = _SPAN.findall(text)
+    if not found or _SPAN.sub("", text) or any(unit not in _SECONDS for _, unit in found):
         raise UsageError(f"storage option {name}: expected a duration such as '30s', found {text!r}")
-    unit = match[2] or ""
-    return float(match[1]) * _SECONDS[unit if unit == "ms" else unit[:1]]
+    return sum(float(number) * _SECONDS[unit] for number, unit in found)
 
 
 def durability(options: Mapping[str, str]) -> Durability:

@@ -348,13 +348,26 @@ def test_plain_http_must_be_meant() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("5s", 5), ("500ms", 0.5), ("30", 30), ("2 minutes", 120), ("1.5 m", 90), ("1h", 3600), ("3 seconds", 3)],
+    [
+        ("5s", 5),
+        ("500ms", 0.5),
+        ("30", 30),
+        ("2 minutes", 120),
+        ("1.5 m", 90),
+        ("1h", 3600),
+        ("3 seconds", 3),
+        ("1h 30m 5s", 5405),
+        ("250000us", 0.25),
+        ("2days", 172_800),
+        ("300 millis", 0.3),
+        ("1M", 30.44 * 86_400),
+    ],
 )
 def test_durations(text: str, value: float) -> None:
     assert seconds("request_timeout", text) == value
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-1s", "5 parsecs", "1e3"])
+@pytest.mark.parametrize("text", ["", "soon", "-1s", "5 parsecs", "1e3", "5S", "1h, 30m", "1h 30"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(UsageError, match="request_timeout"):
         seconds("request_timeout", text)

@@ -213,11 +213,14 @@ class AccountClients(LoopClients):
             options.bucket,
             credential=self._credential(by),
             api_version=VERSION,
-            transport=_our_transport()(session=self.http(), session_owner=False),
+            transport=_our_transport()(
+                session=self.http(),
+                session_owner=False,
+                connection_timeout=options.connect_timeout_s,
+                read_timeout=options.silence_s,
+            ),
             retry_total=0,  # we repeat requests ourselves, and count them
             proxies=self._proxies,
-            connection_timeout=options.connect_timeout_s,
-            read_timeout=options.request_timeout_s,
             max_single_put_size=_SINGLE_BYTES_MAX,
             max_single_get_size=_SINGLE_BYTES_MAX,
             max_chunk_get_size=_SINGLE_BYTES_MAX,

@@ -78,7 +78,8 @@ def _aliases() -> dict[str, tuple[str, ...]]:
         name: (name,)
         for name in ("skip_signature", "use_fabric_endpoint", "use_azure_cli", "federated_token_file", "object_id",
                      "msi_resource_id", "allow_http", "allow_invalid_certificates", "connect_timeout",
-                     "request_timeout", "user_agent", "proxy_url", "proxy_ca_certificate", "proxy_excludes",
+                     "timeout", "request_timeout", "read_timeout", "user_agent", "proxy_url",
+                     "proxy_ca_certificate", "proxy_excludes",
                      "client_max_retries", "client_retry_timeout", "download_retry_count")
     }  # fmt: skip
     found = {name: (*names, *(f"azure_{one}" for one in names)) for name, names in {**storage, **plain}.items()}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lance_io.store.azure.blob_errors import answer_error
-from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S, STALL_S
+from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.http.exchange import Origin, Patience
 from lance_io.store.http.sigv4 import wire_path, wire_query
 
@@ -85,7 +85,7 @@ class ContainerSite:
         """See `Site`."""
         options = self._options
         total_s = options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S
-        return Patience(options.connect_timeout_s, min(STALL_S, options.request_timeout_s), total_s)
+        return Patience(options.connect_timeout_s, options.stall_s, total_s)
 
     def not_served(self, exchange: Exchange, download: Download) -> bool:
         """See `Site`."""

@@ -3,7 +3,9 @@
     option (any case)                         environment          meaning
     allow_http                                the same, in capitals, for these and those that follow:
                                                                    an http:// endpoint is meant
-    connect_timeout, request_timeout          the same             durations: 5s, 30s (plus 1 s per MB asked for)
+    connect_timeout                           the same             a duration: 5s
+    timeout, request_timeout                  the same             of one request: 30s (plus 1 s per MB asked for)
+    read_timeout                              the same             silence that counts as a broken connection
     client_max_retries, client_retry_timeout  the same             attempts after the first (7); for how long (120s)
     download_retry_count                      the same             of these, after an answer that broke off (any)
     allow_invalid_certificates                the same             true: any certificate is trusted, for trials only
@@ -36,11 +38,12 @@ if TYPE_CHECKING:
     from lance_io.store.provided_options import OptionsSource
 
 SLOWEST_BYTES_PER_S: Final = 1_000_000  # a request may take a second longer for every so many bytes
-STALL_S: Final = 10.0  # silence on a socket that counts as a broken connection
+STALL_S: Final = 10.0  # silence within an answer that counts as a broken connection
 KEEPALIVE_S: Final = 15.0  # idle connections are dropped before a store drops them (S3: 20 s)
 READ_BUFFER_BYTES: Final = 1 << 18  # what aiohttp holds of a body; its default of 64 KiB wakes us four times as often
 _ENVIRONMENT: Final = frozenset(
-    {"allow_http", "allow_invalid_certificates", "connect_timeout", "request_timeout", "user_agent", "proxy_url",
+    {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "request_timeout", "read_timeout",
+     "user_agent", "proxy_url",
      "proxy_ca_certificate", "proxy_excludes", "client_max_retries", "client_retry_timeout", "download_retry_count"}
 )  # fmt: skip
 
@@ -56,6 +59,8 @@ class ClientOptions:
 
     bucket    or container
     provided  who gives credentials, in place of those that options and environment have
+
+    read_timeout_s  silence that counts as a broken connection; None: `STALL_S` while we read
     """
 
     bucket: str
@@ -68,6 +73,7 @@ class ClientOptions:
     user_agent: str = "lance_io"
     connect_timeout_s: float = 5.0
     request_timeout_s: float = 30.0
+    read_timeout_s: float | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     download_retries: int | None = None  # answers that may break off before a read fails; None: as many as attempts
     provided: OptionsSource | None = None
@@ -76,6 +82,18 @@ class ClientOptions:
     def access(self) -> str:
         """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
         raise NotImplementedError
+
+    @property
+    def stall_s(self) -> float:
+        """Silence that counts as a broken connection while we read."""
+        return min(STALL_S if self.read_timeout_s is None else self.read_timeout_s, self.request_timeout_s)
+
+    @property
+    def silence_s(self) -> float:
+        """The same of all other requests, whose answers may take the store some time."""
+        return min(
+            self.request_timeout_s if self.read_timeout_s is None else self.read_timeout_s, self.request_timeout_s
+        )
 
     def proxy_for(self, host: str) -> str | None:
         """The proxy that the options name for a host: none if `proxy_excludes` has it, its domain or its network."""
@@ -158,7 +176,8 @@ def parse_client(found: OptionSource) -> dict[str, Any]:
         "proxy_excludes": tuple(filter(None, (found.text("proxy_excludes") or "").split(","))),
         "user_agent": _header_text("user_agent", found.text("user_agent") or "lance_io"),
         "connect_timeout_s": found.seconds("connect_timeout", 5.0),
-        "request_timeout_s": found.seconds("request_timeout", 30.0),
+        "request_timeout_s": found.seconds("timeout", found.seconds("request_timeout", 30.0)),
+        "read_timeout_s": found.seconds("read_timeout", 0.0) if found.text("read_timeout") else None,
         "retry": RetryPolicy(
             attempts_max=found.whole_number("client_max_retries", 7) + 1,
             total_s=found.seconds("client_retry_timeout", 120.0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S, STALL_S
+from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.gcs.refusals import answer_error
 from lance_io.store.http.exchange import Origin, Patience
 from lance_io.store.http.sigv4 import wire_query
@@ -37,7 +37,6 @@ class GcsSite:
         self._objects = f"{parts.path}/storage/v1/b/{quote(options.bucket, safe='')}/o"
         self._tail = f"accept-encoding: identity\r\nuser-agent: {options.user_agent}\r\n\r\n"
         self._paths: dict[str, str] = {}
-        self._silence_s = min(STALL_S, options.request_timeout_s)
         self._token: str | None = None
         self._common = ""  # lines that all requests have
 
@@ -87,7 +86,7 @@ class GcsSite:
         """See `Site`."""
         options = self._options
         total_s = options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S
-        return Patience(options.connect_timeout_s, self._silence_s, total_s)
+        return Patience(options.connect_timeout_s, options.stall_s, total_s)
 
     def not_served(self, exchange: Exchange, download: Download) -> bool:
         """See `Site`."""

@@ -19,7 +19,6 @@ from lance_io.runtime import load_modules
 from lance_io.store.cloud.client_options import (
     KEEPALIVE_S,
     SLOWEST_BYTES_PER_S,
-    STALL_S,
     certificates_file,
     tls_context,
 )
@@ -172,7 +171,7 @@ class JsonClient:
         timeout = aiohttp.ClientTimeout(
             total=options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S,
             sock_connect=options.connect_timeout_s,
-            sock_read=min(STALL_S, options.request_timeout_s) if sink is not None else None,
+            sock_read=options.silence_s if sink is None else options.stall_s,
         )
         authorised = {} if token is None else {"Authorization": f"Bearer {token}"}
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import LanceError
 from lance_io.redaction import hide_secrets
-from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S, STALL_S
+from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.http.attempt import sent_around
 from lance_io.store.policies.transport import TaskAttempt
@@ -109,7 +109,7 @@ class SignedGets:
         return aiohttp.ClientTimeout(
             total=self._options.request_timeout_s + rest / SLOWEST_BYTES_PER_S,
             sock_connect=self._options.connect_timeout_s,
-            sock_read=min(STALL_S, self._options.request_timeout_s),
+            sock_read=self._options.stall_s,
         )
 
 

@@ -296,7 +296,7 @@ class LoopState(LoopClients):
         options = self._options
         config: dict[str, Any] = {
             "connect_timeout": options.connect_timeout_s,
-            "read_timeout": options.request_timeout_s,
+            "read_timeout": options.silence_s,
             "max_pool_connections": self._connections_max,
             "retries": {"mode": "standard", "total_max_attempts": 1},  # we repeat requests ourselves, and count them
             "s3": {"addressing_style": "virtual" if options.virtual_hosted else "path"},

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S, STALL_S
+from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.failures import StoreFailure
 from lance_io.store.http.exchange import Origin, Patience
 from lance_io.store.http.sigv4 import wire_path, wire_query
@@ -61,7 +61,6 @@ class S3Site:
     def __init__(self, options: S3Options, state: LoopState) -> None:
         self._options = options
         self._state = state
-        self._silence_s = min(STALL_S, options.request_timeout_s)
         self._tail = f"accept-encoding: identity\r\nuser-agent: {options.user_agent}\r\n\r\n"
         self._move()
 
@@ -133,7 +132,7 @@ class S3Site:
         """See `Site`."""
         options = self._options
         total_s = options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S
-        return Patience(options.connect_timeout_s, self._silence_s, total_s)
+        return Patience(options.connect_timeout_s, options.stall_s, total_s)
 
     def not_served(self, exchange: Exchange, download: Download) -> bool:
         """See `Site`."""
