@@ -141,7 +141,7 @@ class AccountClients(LoopClients):
         found = credentials_given(options)
         if found is not None and found.token is not None:
             check_encrypted(self._options.endpoint or "")
-        return None if found is None else _Renewed(self._options.account, found)
+        return None if found is None else _Renewed(self._options, found)
 
     async def _fetch_token(self) -> tuple[_Renewed, float | None]:
         await load_library()
@@ -152,7 +152,7 @@ class AccountClients(LoopClients):
         if self._entra is None:
             self._entra = await self._stack.enter_async_context(self._open_entra())
         found = await self._entra.get_token(SCOPE)
-        return _Renewed(self._options.account, Credentials(None, None, found.token)), found.expires_on
+        return _Renewed(self._options, Credentials(None, None, found.token)), found.expires_on
 
     def _open_entra(self) -> Any:
         """What gets tokens, by the options or where all tools of Azure look."""
@@ -225,6 +225,7 @@ class AccountClients(LoopClients):
             max_single_get_size=_SINGLE_BYTES_MAX,
             max_chunk_get_size=_SINGLE_BYTES_MAX,
             user_agent=options.user_agent,
+            base_headers=dict(options.headers),
         )
 
     def _credential(self, by: _Renewed | None) -> Any:
@@ -311,9 +312,9 @@ class AccountClients(LoopClients):
 class _Renewed:
     """What authorises requests for a while: a token of Entra, or what a provider gave."""
 
-    def __init__(self, account: str, credentials: Credentials) -> None:
+    def __init__(self, options: AzureOptions, credentials: Credentials) -> None:
         self.credentials = credentials
-        self.authorization = _authorization(account, credentials)
+        self.authorization = _authorization(options, credentials)
 
     @property
     def secrets(self) -> list[str]:
@@ -351,13 +352,13 @@ def _given(options: AzureOptions) -> Authorization | None:
     sas_token = None if is_entra else options.sas_token
     if options.token is None and options.account_key is None and sas_token is None:
         return None
-    return _authorization(options.account, Credentials(options.account_key, sas_token, options.token))
+    return _authorization(options, Credentials(options.account_key, sas_token, options.token))
 
 
-def _authorization(account: str, credentials: Credentials) -> Authorization:
+def _authorization(options: AzureOptions, credentials: Credentials) -> Authorization:
     """By the first of what there is."""
     if credentials.token is not None:
         return Bearer(credentials.token)
     if credentials.account_key is not None:
-        return SharedKey(account, credentials.account_key)
+        return SharedKey(options.account, credentials.account_key, options.headers)
     return SharedAccess(credentials.sas_token or "")

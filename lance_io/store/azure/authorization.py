@@ -13,6 +13,7 @@ import base64
 import hmac
 import time
 from hashlib import sha256
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -77,10 +78,14 @@ class Bearer(Anonymous):
 
 
 class SharedKey(Anonymous):
-    """Signed with the account's key, which is in base64."""
+    """Signed with the account's key, which is in base64.
 
-    def __init__(self, account: str, key: str) -> None:
+    more  headers that all requests have beside those; those of Azure's names are signed
+    """
+
+    def __init__(self, account: str, key: str, more: Mapping[str, str] = MappingProxyType({})) -> None:
         self._account = account
+        self._more = {name: text.strip() for name, text in more.items() if name.startswith("x-ms-")}
         self._key = base64.b64decode(key)
         self._second = -1
         self._date = ""
@@ -88,10 +93,12 @@ class SharedKey(Anonymous):
     def lines(self, path: str, headers: Mapping[str, str], query: Mapping[str, str]) -> str:
         """See `Authorization`."""
         date = self._date_of(time.time())
+        headed = {**self._more, "x-ms-date": date, "x-ms-version": VERSION}
+        signed = "\n".join([f"{name}:{headed[name]}" for name in sorted(headed)])
         named = "".join([f"\n{name}:{query[name]}" for name in sorted(query)])
         to_sign = (
             f"GET\n\n\n\n\n\n\n\n{headers.get('if-match', '')}\n\n\n{headers.get('range', '')}\n"
-            f"x-ms-date:{date}\nx-ms-version:{VERSION}\n/{self._account}{path}{named}"
+            f"{signed}\n/{self._account}{path}{named}"
         )
         signature = base64.b64encode(hmac.digest(self._key, to_sign.encode(), sha256)).decode()
         return (

@@ -38,7 +38,8 @@ class ContainerSite:
         self._base = f"{parts.path}/{wire_path(options.bucket)}"
         self._paths: dict[str, str] = {}
         self._head = f" HTTP/1.1\r\nhost: {self._host}\r\n"
-        self._tail = f"accept-encoding: identity\r\nuser-agent: {options.user_agent}\r\n\r\n"
+        more = "".join([f"{name}: {text}\r\n" for name, text in options.headers.items()])
+        self._tail = f"accept-encoding: identity\r\nuser-agent: {options.user_agent}\r\n{more}\r\n"
 
     def is_ready(self, now_s: float) -> bool:
         """See `Site`."""

@@ -6,6 +6,7 @@
     connect_timeout                           the same             a duration: 5s
     timeout, request_timeout                  the same             of one request: 30s (plus 1 s per MB asked for)
     read_timeout                              the same             silence that counts as a broken connection
+    headers.NAME                              -                    a header of all requests
     client_max_retries, client_retry_timeout  the same             attempts after the first (7); for how long (120s)
     download_retry_count                      the same             of these, after an answer that broke off (any)
     allow_invalid_certificates                the same             true: any certificate is trusted, for trials only
@@ -18,6 +19,7 @@ Unprefixed environment variables such as REGION are not read: they belong to som
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import field
 from functools import cache
@@ -41,6 +43,13 @@ SLOWEST_BYTES_PER_S: Final = 1_000_000  # a request may take a second longer for
 STALL_S: Final = 10.0  # silence within an answer that counts as a broken connection
 KEEPALIVE_S: Final = 15.0  # idle connections are dropped before a store drops them (S3: 20 s)
 READ_BUFFER_BYTES: Final = 1 << 18  # what aiohttp holds of a body; its default of 64 KiB wakes us four times as often
+HEADERS: Final = "headers."  # how options begin that are headers
+_HEADER_NAME: Final = re.compile("[a-z0-9!#$%&'*+.^_`|~-]+")
+_OUR_HEADERS: Final = frozenset(
+    {"accept-encoding", "authorization", "connection", "content-length", "content-md5", "date", "expect", "host",
+     "if-match", "if-none-match", "range", "te", "transfer-encoding", "upgrade", "user-agent", "x-amz-content-sha256",
+     "x-amz-date", "x-amz-security-token", "x-ms-date", "x-ms-version"}
+)  # fmt: skip
 _ENVIRONMENT: Final = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "request_timeout", "read_timeout",
      "user_agent", "proxy_url",
@@ -71,6 +80,7 @@ class ClientOptions:
     proxy: str | None = field(default=None, repr=False)  # may hold a password
     proxy_excludes: tuple[str, ...] = ()
     user_agent: str = "lance_io"
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # of all requests; may hold a secret
     connect_timeout_s: float = 5.0
     request_timeout_s: float = 30.0
     read_timeout_s: float | None = None
@@ -148,6 +158,10 @@ class OptionSource:
                     return value
         return None
 
+    def below(self, prefix: str) -> dict[str, str]:
+        """The options whose names begin so, by the rest of these."""
+        return {name.removeprefix(prefix): text for name, text in self._options.items() if name.startswith(prefix)}
+
     def switch(self, name: str, default: bool) -> bool:
         """A yes or no."""
         text = self.text(name)
@@ -175,6 +189,7 @@ def parse_client(found: OptionSource) -> dict[str, Any]:
         "proxy": found.text("proxy_url"),
         "proxy_excludes": tuple(filter(None, (found.text("proxy_excludes") or "").split(","))),
         "user_agent": _header_text("user_agent", found.text("user_agent") or "lance_io"),
+        "headers": _headers(found.below(HEADERS)),
         "connect_timeout_s": found.seconds("connect_timeout", 5.0),
         "request_timeout_s": found.seconds("timeout", found.seconds("request_timeout", 30.0)),
         "read_timeout_s": found.seconds("read_timeout", 0.0) if found.text("read_timeout") else None,
@@ -215,6 +230,16 @@ def _header_text(name: str, text: str) -> str:
     if not is_header_text(text):
         raise UsageError(f"storage option {name}: expected printable ASCII, found {text!r}")
     return text
+
+
+def _headers(given: Mapping[str, str]) -> dict[str, str]:
+    """Headers of the user's own; their values are not shown."""
+    for name, text in given.items():
+        if not _HEADER_NAME.fullmatch(name) or name in _OUR_HEADERS:
+            raise UsageError(f"storage option headers.{name}: expected the name of a header that requests do not have")
+        if not is_header_text(text):
+            raise UsageError(f"storage option headers.{name}: expected printable ASCII")
+    return dict(given)
 
 
 def is_header_text(text: str) -> bool:

@@ -35,7 +35,8 @@ class GcsSite:
         )
         self._host = parts.netloc
         self._objects = f"{parts.path}/storage/v1/b/{quote(options.bucket, safe='')}/o"
-        self._tail = f"accept-encoding: identity\r\nuser-agent: {options.user_agent}\r\n\r\n"
+        more = "".join([f"{name}: {text}\r\n" for name, text in options.headers.items()])
+        self._tail = f"accept-encoding: identity\r\nuser-agent: {options.user_agent}\r\n{more}\r\n"
         self._paths: dict[str, str] = {}
         self._token: str | None = None
         self._common = ""  # lines that all requests have

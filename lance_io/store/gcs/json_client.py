@@ -137,7 +137,7 @@ class JsonClient:
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=state.proxy,
             skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
-            headers={"Accept-Encoding": "identity", "User-Agent": options.user_agent},
+            headers={"Accept-Encoding": "identity", "User-Agent": options.user_agent, **options.headers},
         )
         self._session._retry_connection = False  # aiohttp would send a DELETE or PUT again whose connection broke
         self._gcsfs = _plain_file_system()(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from lance_io.errors import LanceError, NotFound
+from lance_io.errors import LanceError, NotFound, UnsupportedError
 from lance_io.store.api import ALL, CLOUD, S3_EXPRESS, SLOW_CLIENT, Capabilities, ObjectMeta
 from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.cloud.cloud_store import CloudStore
@@ -20,6 +20,7 @@ from lance_io.store.cloud.loop_clients import share_clients
 from lance_io.store.costs import MINIO_GETS, tells_costs
 from lance_io.store.failures import Transient, name_bucket
 from lance_io.store.s3.bucket_options import S3Options, keys_given, parse_s3
+from lance_io.store.s3.encryption import checksum_arguments, customer_arguments
 from lance_io.store.s3.error_codes import client_error, coded_error
 from lance_io.store.s3.listing import PLAIN_NAMES, list_page
 from lance_io.store.s3.loop_state import LoopState, load_library, missing_library
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from lance_io.store.s3.multipart import S3PartWriter
 
 LIST_METHOD = "list_objects_v2"
+UNDECIDED = (
+    "is told to decide nothing (aws_conditional_put is 'disabled'), so two writers at once could overwrite each "
+    "other's versions; pass a commit_lock, or use an external manifest store (s3+ddb://)"
+)
 LIST_PAGE = 1000  # what S3 gives and deletes at once
 
 
@@ -73,6 +78,10 @@ class S3Store(CloudStore[LoopState]):
 
     def __init__(self, options: S3Options, *, profile: StoreProfile = CLOUD, stats: StoreStats | None = None) -> None:
         able = Capabilities(ordered_list=not options.express, create_unproven=not options.is_amazon)
+        if not options.decides:
+            able = replace(
+                able, conditional_create=False, create_unproven=False, compare_and_swap=False, create_refusal=UNDECIDED
+            )
         super().__init__(options, options.identity, able, profile, stats)
 
     def connect(self) -> Connections[LoopState]:
@@ -129,6 +138,8 @@ class S3Store(CloudStore[LoopState]):
         in_place: bool = False,
     ) -> ObjectMeta:
         """Write an object; a write under a condition is sent once, see `ObjectStore.put`."""
+        if if_absent or if_match is not None:
+            self._expect_decides(key)
         body = data if isinstance(data, bytes) else bytes(data)
         arguments: dict[str, Any] = {"Key": key, "Body": body, **self.options.put_arguments}
         if if_absent:
@@ -146,6 +157,8 @@ class S3Store(CloudStore[LoopState]):
         """Start an upload in parts."""
         from lance_io.store.s3.multipart import S3PartWriter
 
+        if if_absent:
+            self._expect_decides(key)
         answer = await self.call("part", key, "create_multipart_upload", {"Key": key, **self.options.put_arguments})
         return S3PartWriter(self, key, answer["UploadId"], if_absent=if_absent)
 
@@ -177,6 +190,10 @@ class S3Store(CloudStore[LoopState]):
         except NotFound:
             pass  # Amazon answers 204; others say what is true
 
+    def _expect_decides(self, key: str) -> None:
+        if not self.options.decides:
+            raise UnsupportedError(f"{self.identity} {UNDECIDED}", path=key)
+
     # -- inside -----------------------------------------------------------------------------------------------------
 
     async def call(
@@ -196,6 +213,8 @@ class S3Store(CloudStore[LoopState]):
         """
         if self.options.read_headers:
             arguments = {**arguments, "RequestPayer": "requester"}
+        options = self.options
+        arguments = {**arguments, **customer_arguments(options, method), **checksum_arguments(options, method)}
 
         def once(loop: Connections[LoopState]) -> Coroutine[Any, Any, dict[str, Any]]:
             return self._once(loop, operation, key, method, arguments, num_bytes)

@@ -19,13 +19,15 @@ PROXY_CA_CERTIFICATE there.
 from __future__ import annotations
 
 import os
+from base64 import b64decode, b64encode
 from dataclasses import field
+from hashlib import md5
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from lance_io.errors import UsageError
 from lance_io.records import dataclass
-from lance_io.store.cloud.client_options import ClientOptions, OptionSource, check_endpoint, parse_client
+from lance_io.store.cloud.client_options import ClientOptions, OptionSource, check_endpoint, fingerprint, parse_client
 from lance_io.store.s3.endpoints import Endpoints
 from lance_io.store.storage_options import switch
 
@@ -43,8 +45,14 @@ _ALIASES = {
     "aws_skip_signature": ("aws_skip_signature", "skip_signature"),
     "aws_s3_express": ("aws_s3_express", "s3_express"),
     "aws_request_payer": ("aws_request_payer", "request_payer"),
+    "aws_unsigned_payload": ("aws_unsigned_payload", "unsigned_payload"),
+    "aws_checksum_algorithm": ("aws_checksum_algorithm", "checksum_algorithm"),
+    "aws_conditional_put": ("aws_conditional_put", "conditional_put"),
     "allow_http": ("allow_http", "aws_allow_http"),
 }
+CUSTOMER_KEY_BYTES: Final = 32
+CHECKSUM_ALGORITHMS: Final = ("SHA256", "SHA1", "CRC32")  # that need no library beside aiobotocore
+
 Transport = Literal["http", "aiohttp", "aiobotocore"]
 """What sends ranged GETs: our own client, a bare aiohttp session, or aiobotocore with all that it knows."""
 
@@ -87,12 +95,27 @@ class S3Options(ClientOptions):
     transport: Transport = "http"
     read_headers: Mapping[str, str] = field(default_factory=dict)
     put_arguments: Mapping[str, object] = field(default_factory=dict, repr=False)
+    customer_key: str | None = field(default=None, repr=False)  # that objects are encrypted with, in base64
+    checksum_algorithm: str | None = None  # of what is sent, as aiobotocore names it
+    unsigned_payload: bool = False
+    decides: bool = True  # the store decides which of many creators wins
     checksums: str | None = None  # "when_supported", "when_required", or aiobotocore's default
 
     @property
     def access(self) -> str:
         """See `ClientOptions`."""
-        return access_of(self, os.environ)
+        found = access_of(self, os.environ)
+        return found if self.customer_key is None else f"{found}, object key {fingerprint(self.customer_key)}"
+
+    @property
+    def object_headers(self) -> dict[str, str]:
+        """Of requests that read an object, beside those of ranges."""
+        if self.customer_key is None:
+            return {**self.read_headers, **self.headers}
+        name = "x-amz-server-side-encryption-customer"
+        digest = md5(b64decode(self.customer_key), usedforsecurity=False).digest()
+        key = {f"{name}-algorithm": "AES256", f"{name}-key": self.customer_key}
+        return {**self.read_headers, **self.headers, **key, f"{name}-key-md5": b64encode(digest).decode()}
 
     @property
     def identity(self) -> str:
@@ -113,7 +136,7 @@ class S3Options(ClientOptions):
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must never appear in a message."""
-        given = (self.secret_key, self.token, self.access_key)
+        given = (self.secret_key, self.token, self.access_key, self.customer_key)
         return tuple(secret for secret in given if secret)
 
 
@@ -130,6 +153,7 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
     express = found.switch("aws_s3_express", bucket.endswith("--x-s3"))
     keys = _keys(found)
     payer = found.text("aws_request_payer")
+    encryption, customer_key = _encryption(found)
     return S3Options(
         bucket=bucket,
         region=found.text("aws_region"),
@@ -146,7 +170,11 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         transport="aiobotocore" if express else _transport(found),
         **parse_client(found),
         read_headers={"x-amz-request-payer": "requester"} if payer and switch("aws_request_payer", payer) else {},
-        put_arguments=_put_arguments(found),
+        put_arguments=encryption,
+        customer_key=customer_key,
+        checksum_algorithm=_checksum_algorithm(found),
+        unsigned_payload=found.switch("aws_unsigned_payload", False),
+        decides=_decides(found),
         checksums=found.text("aws_request_checksum_calculation") or ("when_required" if endpoint else None),
     )
 
@@ -222,13 +250,45 @@ def has_profiles(options: S3Options, environment: Mapping[str, str]) -> bool:
     return options.profile is not None or any(os.path.exists(os.path.expanduser(file)) for file in files)
 
 
-def _put_arguments(found: OptionSource) -> dict[str, object]:
-    """Server-side encryption, as aiobotocore names it."""
+def _encryption(found: OptionSource) -> tuple[dict[str, object], str | None]:
+    """Server-side encryption, as aiobotocore names it, and the key of one's own. Neither is shown."""
     arguments: dict[str, object] = {}
-    if encryption := found.text("aws_server_side_encryption"):
+    encryption, key = found.text("aws_server_side_encryption"), found.text("aws_sse_customer_key_base64")
+    if (encryption or "").lower() == "sse-c":
+        try:
+            is_right = len(b64decode(key or "", validate=True)) == CUSTOMER_KEY_BYTES
+        except ValueError:
+            is_right = False
+        if not is_right:
+            raise UsageError(
+                f"storage option aws_sse_customer_key_base64: expected a key of {CUSTOMER_KEY_BYTES} bytes in base64, "
+                "as aws_server_side_encryption is 'sse-c'"
+            )
+        return arguments, key
+    if key is not None:
+        raise UsageError("storage option aws_sse_customer_key_base64: needs aws_server_side_encryption to be 'sse-c'")
+    if encryption:
         arguments["ServerSideEncryption"] = encryption
     if key := found.text("aws_sse_kms_key_id"):
         arguments["SSEKMSKeyId"] = key
     if found.switch("aws_sse_bucket_key_enabled", False):
         arguments["BucketKeyEnabled"] = True
-    return arguments
+    return arguments, None
+
+
+def _checksum_algorithm(found: OptionSource) -> str | None:
+    text = found.text("aws_checksum_algorithm")
+    if text is None:
+        return None
+    if text.upper() not in CHECKSUM_ALGORITHMS:
+        raise UsageError(
+            f"storage option aws_checksum_algorithm: expected one of {', '.join(CHECKSUM_ALGORITHMS)}, found {text!r}"
+        )
+    return text.upper()
+
+
+def _decides(found: OptionSource) -> bool:
+    text = (found.text("aws_conditional_put") or "etag").strip().lower()
+    if text not in ("etag", "disabled"):  # pylance knew DynamoDB here once
+        raise UsageError(f"storage option aws_conditional_put: expected 'etag' or 'disabled', found {text!r}")
+    return text == "etag"

@@ -13,6 +13,7 @@ from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.http.attempt import sent_around
 from lance_io.store.policies.transport import TaskAttempt
+from lance_io.store.s3.encryption import customer_arguments
 from lance_io.store.s3.error_codes import ERROR_BODY_BYTES_MAX, answer_error, client_error, code_of
 from lance_io.store.s3.loop_state import LoopState, load_library
 from lance_io.store.s3.server_clock import signed_at_s
@@ -58,7 +59,7 @@ class SignedGets:
         address = Address(self._options, self._state.region)
         host, path = address.host, address.path(download.key)
         url = f"{address.scheme}://{host}{path}"
-        headers = {**download.headers(), **self._options.read_headers}
+        headers = {**download.headers(), **self._options.object_headers}
         signer = await self._state.signer(download.key)
         if signer is not None:
             headers = signer.headers(host, path, headers, self._state.clock.now_s())
@@ -131,13 +132,14 @@ class ClientGets:
         from multidict import CIMultiDict
 
         asked = download.headers()
-        arguments = {"Bucket": self._options.bucket, "Key": download.key}
+        arguments: dict[str, Any] = {"Bucket": self._options.bucket, "Key": download.key}
         if "range" in asked:
             arguments["Range"] = asked["range"]
         if "if-match" in asked:
             arguments["IfMatch"] = asked["if-match"]
         if self._options.read_headers:
             arguments["RequestPayer"] = "requester"
+        arguments |= customer_arguments(self._options, "get_object")
         try:
             answer = await self._state.ask("get_object", arguments)
             metadata = answer["ResponseMetadata"]

@@ -272,8 +272,14 @@ class LoopState(LoopClients):
                     # Asking before a body is sent ("Expect: 100-continue") makes every write two round trips.
                     client.meta.events.unregister("before-call.s3", _expect_handler())
                     self.clock.sign_by(client)
+                    if self._options.headers:
+                        client.meta.events.register("before-sign.s3", self._add_headers)
                     self._client = client
         return self._client
+
+    def _add_headers(self, request: Any, **_: Any) -> None:
+        for name, text in self._options.headers.items():
+            request.headers[name] = text
 
     async def ask(self, method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call the client; once more where it signed with a time that the store takes for wrong. Raises its errors."""
@@ -302,6 +308,8 @@ class LoopState(LoopClients):
             "s3": {"addressing_style": "virtual" if options.virtual_hosted else "path"},
             "user_agent_extra": options.user_agent,
         }
+        if options.unsigned_payload:
+            config["s3"]["payload_signing_enabled"] = False
         if options.skip_signature:
             config["signature_version"] = UNSIGNED
         if options.proxy:

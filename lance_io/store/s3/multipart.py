@@ -22,6 +22,7 @@ class S3PartWriter:
         self._key = key
         self._if_absent = if_absent
         self._etags: dict[int, str] = {}
+        self._checksums: dict[int, dict[str, str]] = {}  # where they are asked for
         self._size_bytes = 0
         self._num_started = 0
         self._over = False
@@ -33,13 +34,18 @@ class S3PartWriter:
         arguments = {"Body": body, "PartNumber": number + 1, **self._name}
         answer = await self._store.call("part", self._key, "upload_part", arguments, num_bytes=len(body))
         self._etags[number] = answer["ETag"]
+        name = f"Checksum{self._store.options.checksum_algorithm}"
+        self._checksums[number] = {name: answer[name]} if name in answer else {}
         self._size_bytes += len(body)
 
     async def complete(self) -> ObjectMeta:
         """Make the object visible; sent once if it is to be created, else until an answer comes."""
         if len(self._etags) < self._num_started:
             raise StoreFailure("a part of this upload failed, it cannot be completed", path=self._key)
-        parts = [{"PartNumber": number + 1, "ETag": self._etags[number]} for number in sorted(self._etags)]
+        parts = [
+            {"PartNumber": number + 1, "ETag": self._etags[number], **self._checksums[number]}
+            for number in sorted(self._etags)
+        ]
         arguments: dict[str, Any] = {"MultipartUpload": {"Parts": parts}, **self._name}
         if self._if_absent:
             arguments["IfNoneMatch"] = "*"

@@ -61,6 +61,8 @@ class S3Site:
     def __init__(self, options: S3Options, state: LoopState) -> None:
         self._options = options
         self._state = state
+        self._object_headers = options.object_headers
+        self._bucket_headers = {**options.read_headers, **options.headers}
         self._tail = f"accept-encoding: identity\r\nuser-agent: {options.user_agent}\r\n\r\n"
         self._move()
 
@@ -92,16 +94,16 @@ class S3Site:
 
     def request(self, download: Download) -> tuple[Origin, bytes]:
         """See `Site`."""
-        return self._origin, self._head(self._path(download.key), {**download.headers(), **self._options.read_headers})
+        return self._origin, self._head(self._path(download.key), {**download.headers(), **self._object_headers})
 
     def range_requests(self, wanted: Sequence[WantedRange]) -> tuple[Origin, list[bytes]]:
         """See `Site`."""
         signer, paths = self._state.signer_at_hand, [self._path(one.key) for one in wanted]
         if signer is None:
-            asked = [{"range": f"bytes={one.start}-{one.end - 1}", **self._options.read_headers} for one in wanted]
+            asked = [{"range": f"bytes={one.start}-{one.end - 1}", **self._object_headers} for one in wanted]
             return self._origin, [self._head(path, headers) for path, headers in zip(paths, asked, strict=True)]
         if self._signs_ranges is None or self._signs_ranges[0] is not signer:
-            ranges = signer.for_ranges(self._address.host, self._options.read_headers, self._tail)
+            ranges = signer.for_ranges(self._address.host, self._object_headers, self._tail)
             self._signs_ranges = signer, ranges
         spans = [(path, one.start, one.end) for path, one in zip(paths, wanted, strict=True)]
         return self._origin, self._signs_ranges[1].heads(spans, *signer.at(self._state.clock.now_s()))
@@ -116,7 +118,7 @@ class S3Site:
 
     def question(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
         """See `Site`; about the bucket."""
-        return self._origin, self._head(self._address.base or "/", dict(self._options.read_headers), wire_query(query))
+        return self._origin, self._head(self._address.base or "/", self._bucket_headers, wire_query(query))
 
     def _head(self, path: str, headers: dict[str, str], query: str = "") -> bytes:
         """A whole request."""
