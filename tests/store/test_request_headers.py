@@ -24,7 +24,6 @@ from tests.s3.proxy import CountingProxy
 if TYPE_CHECKING:
     import asyncio
 
-    from lance_io.store.cloud.cloud_store import CloudStore
     from tests.servers import AzureServer, S3Server
 
 KEY = base64.b64encode(bytes(range(32))).decode()
@@ -92,7 +91,7 @@ def s3_on(server: FaultServer, **options: str) -> S3Store:
     return open_s3("bucket", {"aws_endpoint": server.endpoint, "allow_http": "true", **keys, **options})
 
 
-async def use(store: CloudStore[Any]) -> None:
+async def use(store: Any) -> None:
     """Each kind of request."""
     assert bytes(await store.get_range("key", 10, 20)) == CONTENT[10:20]
     await store.get("key")

@@ -29,6 +29,7 @@ from lance_io.errors import UsageError
 from lance_io.records import dataclass
 from lance_io.store.cloud.client_options import ClientOptions, OptionSource, check_endpoint, fingerprint, parse_client
 from lance_io.store.s3.endpoints import Endpoints
+from lance_io.store.s3.roles import SESSION_NAME, Role
 from lance_io.store.storage_options import switch
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ _ALIASES = {
     "aws_request_payer": ("aws_request_payer", "request_payer"),
     "aws_unsigned_payload": ("aws_unsigned_payload", "unsigned_payload"),
     "aws_checksum_algorithm": ("aws_checksum_algorithm", "checksum_algorithm"),
+    "aws_role_arn": ("aws_role_arn", "role_arn"),
+    "aws_role_session_name": ("aws_role_session_name", "role_session_name"),
+    "aws_web_identity_token_file": ("aws_web_identity_token_file", "web_identity_token_file"),
+    "aws_endpoint_url_sts": ("aws_endpoint_url_sts", "endpoint_url_sts"),
     "aws_conditional_put": ("aws_conditional_put", "conditional_put"),
     "allow_http": ("allow_http", "aws_allow_http"),
 }
@@ -56,7 +61,10 @@ CHECKSUM_ALGORITHMS: Final = ("SHA256", "SHA1", "CRC32")  # that need no library
 Transport = Literal["http", "aiohttp", "aiobotocore"]
 """What sends ranged GETs: our own client, a bare aiohttp session, or aiobotocore with all that it knows."""
 
-_FROM_CHAIN = frozenset({"aws_access_key_id", "aws_secret_access_key", "aws_session_token"})  # read by aiobotocore
+_FROM_CHAIN = frozenset(  # read by aiobotocore
+    {"aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_role_arn", "aws_role_session_name",
+     "aws_web_identity_token_file", "aws_endpoint_url_sts"}
+)  # fmt: skip
 
 
 _CREDENTIAL_SOURCES: Final = (
@@ -98,6 +106,7 @@ class S3Options(ClientOptions):
     customer_key: str | None = field(default=None, repr=False)  # that objects are encrypted with, in base64
     checksum_algorithm: str | None = None  # of what is sent, as aiobotocore names it
     unsigned_payload: bool = False
+    role: Role | None = None  # that is assumed
     decides: bool = True  # the store decides which of many creators wins
     checksums: str | None = None  # "when_supported", "when_required", or aiobotocore's default
 
@@ -175,6 +184,7 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         checksum_algorithm=_checksum_algorithm(found),
         unsigned_payload=found.switch("aws_unsigned_payload", False),
         decides=_decides(found),
+        role=_role(found, source, configured),
         checksums=found.text("aws_request_checksum_calculation") or ("when_required" if endpoint else None),
     )
 
@@ -216,7 +226,7 @@ def keys_at_hand(options: S3Options, environment: Mapping[str, str]) -> tuple[st
 
     None: a profile, a service or nobody has them, or they will expire, and aiobotocore has to look.
     """
-    if options.provided is not None:
+    if options.provided is not None or options.role is not None:
         return None
     if options.access_key is not None and options.secret_key is not None:
         return options.access_key, options.secret_key, options.token
@@ -235,6 +245,8 @@ def access_of(options: S3Options, environment: Mapping[str, str]) -> str:
         return "anonymous"
     if options.provided is not None:
         return options.provided.identity
+    if options.role is not None:
+        return f"role {options.role.arn} as {options.role.session_name}"
     keys = keys_at_hand(options, environment)
     if keys is not None:
         return f"key {keys[0]}"
@@ -285,6 +297,21 @@ def _checksum_algorithm(found: OptionSource) -> str | None:
             f"storage option aws_checksum_algorithm: expected one of {', '.join(CHECKSUM_ALGORITHMS)}, found {text!r}"
         )
     return text.upper()
+
+
+def _role(found: OptionSource, environment: Mapping[str, str], configured: Endpoints) -> Role | None:
+    """The one that the options name; what the environment says of roles, aiobotocore reads."""
+    token_file, arn = found.text("aws_web_identity_token_file"), found.text("aws_role_arn")
+    arn = arn or (environment.get("AWS_ROLE_ARN") if token_file else None)
+    if arn is None:
+        if token_file is not None:
+            raise UsageError("storage option aws_web_identity_token_file: needs aws_role_arn")
+        return None
+    endpoint = found.text("aws_endpoint_url_sts") or configured.find("sts")
+    if endpoint:
+        endpoint = "{}://{}{}".format(*check_endpoint("aws_endpoint_url_sts", endpoint, found))
+    name = found.text("aws_role_session_name") or environment.get("AWS_ROLE_SESSION_NAME") or SESSION_NAME
+    return Role(arn, name, token_file, endpoint or None)
 
 
 def _decides(found: OptionSource) -> bool:

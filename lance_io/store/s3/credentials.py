@@ -202,10 +202,11 @@ class Chain:
 
     async def load_credentials(self) -> Any:
         """See `aiobotocore.credentials.AioCredentialResolver`. Raises our errors."""
+        if self._latest is not None:
+            return self._latest
         found = await self._search.result()
         if isinstance(found, Exception):
             raise self._failed(found) from None
-        self._latest = found
         return found
 
     def at_hand(self) -> Any:
@@ -223,9 +224,9 @@ class Chain:
             return error
         if found is None:
             return None
-        held = Renewed(found, self._failed, self._again)
-        self._found.append(held)
-        return held
+        self._latest = Renewed(found, self._failed, self._again)
+        self._found.append(self._latest)
+        return self._latest
 
     async def close(self) -> None:
         """End what is under way; whoever asks later begins it anew."""

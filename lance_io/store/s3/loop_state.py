@@ -24,11 +24,12 @@ from lance_io.store.http.tls import TlsSettings
 from lance_io.store.s3.bucket_options import has_profiles, keys_at_hand
 from lance_io.store.s3.credentials import Chain, ProvidedKeys
 from lance_io.store.s3.error_codes import credentials_error, no_credentials
+from lance_io.store.s3.roles import assumed_by
 from lance_io.store.s3.server_clock import ServerClock
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     import aiohttp
 
@@ -99,23 +100,23 @@ def make_session(options: S3Options) -> tuple[Any, Chain | ProvidedKeys | None]:
 
     Raises our errors.
     """
-    from aiobotocore.session import AioSession
     from botocore.exceptions import BotoCoreError
 
     failed = partial(credentials_error, secrets=options.secrets)
     try:
-        session = AioSession(profile=options.profile)
-        if options.ignores_endpoints:  # those of STS, too
-            session.set_config_variable("ignore_configured_endpoint_urls", True)
+        session = _open_session(options)
         chain: Chain | ProvidedKeys | None = None
         if options.provided is not None:
             chain = ProvidedKeys(options.provided)
+            session.register_component("credential_provider", chain)
+        elif options.role is not None:
+            chain = Chain(_assume_again(options, session), failed, _assume_again(options))
             session.register_component("credential_provider", chain)
         elif options.access_key is not None:
             session.set_credentials(options.access_key, options.secret_key, options.token)
         else:
             resolver = session.get_component("credential_provider")
-            chain = Chain(resolver.load_credentials, failed, partial(_find_again, options.profile))
+            chain = Chain(resolver.load_credentials, failed, partial(_find_again, options))
             session.register_component("credential_provider", chain)
         session.register_component("data_loader", _service_data(session.get_config_variable("data_path")))
     except BotoCoreError as error:  # files of profiles that say nothing, or nonsense
@@ -123,12 +124,43 @@ def make_session(options: S3Options) -> tuple[Any, Chain | ProvidedKeys | None]:
     return session, chain
 
 
-async def _find_again(profile: str | None) -> Any:
-    """Credentials as a new session finds them: one that has looked remembers files and assumed roles."""
+def _open_session(options: S3Options) -> Any:
+    """A session of aiobotocore's that has not looked for anything yet."""
     from aiobotocore.session import AioSession
 
+    session = AioSession(profile=options.profile)
+    if options.ignores_endpoints:  # those of STS, too
+        session.set_config_variable("ignore_configured_endpoint_urls", True)
+    return session
+
+
+def _assume_again(options: S3Options, session: Any = None) -> Callable[[], Awaitable[Any]]:
+    """What finds credentials of the role that the options name.
+
+    session  the first time: nobody has looked with it
+    """
+
+    async def find_source() -> Any:
+        from aiobotocore.credentials import AioCredentials
+
+        if options.access_key is not None:
+            return AioCredentials(options.access_key, options.secret_key, options.token)
+        return await _find_again(options)
+
+    async def assume() -> Any:
+        assert options.role is not None
+        asking = session or await in_thread(partial(_open_session, options))
+        region = options.region or asking.get_config_variable("region") or REGION_DEFAULT
+        return await assumed_by(options.role, asking, region, find_source)()
+
+    return assume
+
+
+async def _find_again(options: S3Options) -> Any:
+    """Credentials as a new session finds them: one that has looked remembers files and assumed roles."""
+
     def open_resolver() -> Any:
-        return AioSession(profile=profile).get_component("credential_provider")
+        return _open_session(options).get_component("credential_provider")
 
     return await (await in_thread(open_resolver)).load_credentials()
 
@@ -229,7 +261,7 @@ class LoopState(LoopClients):
     async def ask_again(self) -> bool:
         """See `LoopClients`; of credentials in the environment, what it says by now."""
         options, chain = self._options, self._chain
-        if options.skip_signature or options.access_key is not None:
+        if options.skip_signature or (options.access_key is not None and options.role is None):
             return False
         before, self._keys = self._keys, keys_at_hand(options, os.environ)
         self._looked_s = float("-inf")
