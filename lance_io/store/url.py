@@ -29,6 +29,7 @@ from lance_io.records import dataclass
 from lance_io.redaction import hide_secrets
 from lance_io.runtime import in_thread, load_modules
 from lance_io.store.api import LOCAL, MEMORY
+from lance_io.store.known_options import tell_unknown
 from lance_io.store.provided_options import source_of
 from lance_io.store.storage_options import durability, normalize, planning
 
@@ -118,7 +119,7 @@ class Location:
 def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Location:
     """The store that a URI names, and the place in it; makes no request, but asks a provider that was never asked.
 
-    storage_options  names in any case; those that the scheme does not know are ignored, as in pylance
+    storage_options  names in any case; those that no scheme knows are told by a warning, and ignored as in pylance
     Raises `UsageError` for an unknown scheme or an option that makes no sense, `UnsupportedError` for a scheme that
     this release does not open, `ModuleNotFoundError` if the scheme's client library is missing.
     """
@@ -136,6 +137,8 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     match = _SCHEME.match(text)
     scheme = match[1].lower() if match else "file"
     rest = text[match.end() :] if match else text
+    if scheme in _CLIENTS:
+        tell_unknown(options, stacklevel=3)
     if scheme in ("file", "file-object-store"):
         from lance_io.store.local.disk import LocalStore
 

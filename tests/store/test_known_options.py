@@ -1,0 +1,76 @@
+"""Names of storage options that nobody knows are told, once; others never."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_io
+from lance_io.store import known_options
+from lance_io.store.azure import container_options
+from lance_io.store.cloud import client_options
+from lance_io.store.gcs import gcs_options
+from lance_io.store.s3 import bucket_options, oss_options
+
+if TYPE_CHECKING:
+    from tests.servers import S3Server
+
+READ = r'found\.(?:text|switch|seconds|whole_number)\("(\w+)"'
+MODULES = (bucket_options, client_options, container_options, gcs_options)
+
+
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_options, "_told", set())
+
+
+def test_every_name_that_is_read_is_known() -> None:
+    read = {name for module in MODULES for name in re.findall(READ, Path(str(module.__file__)).read_text())}
+    for aliases in (bucket_options._ALIASES, container_options._ALIASES, gcs_options._ALIASES):
+        read |= {name for names in aliases.values() for name in names}
+    read |= {name for names, _ in oss_options._NAMES.values() for name in names}
+    assert read - known_options.KNOWN == set()
+    document = (Path(__file__).resolve().parents[2] / "docs" / "storage.md").read_text()
+    assert "timeout" in read and len(read) > 100 and "aws_role_arn" in document
+
+
+def test_every_name_of_pylance_is_known() -> None:
+    """Its library holds them one behind the other."""
+    (library,) = Path(lance.__file__).parent.glob("lance*.so")
+    content = library.read_bytes()
+    named = [name for name in known_options.KNOWN if name.startswith("aws_") and name.encode() in content]
+    assert {"aws_imdsv1_fallback", "aws_disable_tagging", "aws_copy_if_not_exists", "aws_metadata_endpoint"} <= {*named}
+
+
+@pytest.mark.parametrize("place", ["disk", "s3"])
+def test_what_nobody_knows_is_told_once(place: str, s3: S3Server, s3_uri: str, tmp_path: Path) -> None:
+    uri, options = (s3_uri, s3.options()) if place == "s3" else (str(tmp_path / "t.lance"), {})
+    rows = pa.table({"a": [1]})
+    with pytest.warns(UserWarning) as told:
+        lance_io.write_dataset(rows, uri, storage_options={**options, "AWS_Regoin": "planted", "qqqq": "x"})
+    texts = [str(one.message) for one in told]
+    assert len(texts) == 2 and "planted" not in "".join(texts)
+    assert "storage option 'aws_regoin' is not known, and has no effect; did you mean 'aws_region'?" in texts
+    assert "storage option 'qqqq' is not known, and has no effect" in texts
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = {**options, "aws_regoin": "planted"}
+        assert lance_io.dataset(uri, storage_options=again).count_rows() == 1
+
+
+def test_others_are_not_told(tmp_path: Path) -> None:
+    """Of other schemes, of pylance's alone, headers."""
+    options = {
+        "aws_region": "x", "account_key": "x", "google_base_url": "x", "oss_endpoint": "x", "http2_only": "true",
+        "pool_idle_timeout": "5s", "aws_imdsv1_fallback": "true", "azure_fabric_workload_host": "x", "headers.x": "y",
+        "expires_at_millis": "1", "dynamodb_endpoint": "x", "durability": "none", "latency_ms": "5",
+    }  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lance_io.write_dataset(pa.table({"a": [1]}), str(tmp_path / "t.lance"), storage_options=options)
