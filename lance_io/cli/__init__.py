@@ -10,6 +10,7 @@
     inspect, version_log, pages, rows, write_report, change, explain_report   the work of the commands
     change_columns, branching
     bench, bucket_bench                                                       of `bench`, of a dataset and of a bucket
+    doctor        what a store is told, and the steps on the way to it
     sources       files that `write` takes rows from
 
 A command makes a report of plain values first; `--json` prints that report, otherwise a table is drawn from it. What is

@@ -532,3 +532,16 @@ def bench(
     absent" is honoured; and the storage options that tell the engine so. Objects are written for it, and deleted.
     """
     take_sizes(take_rows)
+
+
+@implemented_in("doctor")
+def doctor(
+    uri: DatasetUri,
+    no_write: Annotated[bool, typer.Option("--no-write", help="Do not try a conditional put.")] = False,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """What a store is told, by whom, and each step on the way to it: resolve, connect, list, read, a conditional put.
+
+    Secrets are not shown. The object that is put is deleted again. Exit code 1 when a step fails.
+    """

@@ -78,6 +78,7 @@ for command in (
     commands.cleanup,
     commands.explain,
     commands.bench,
+    commands.doctor,
 ):
     app.command()(command)
 

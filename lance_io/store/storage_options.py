@@ -101,6 +101,13 @@ def planning(options: Mapping[str, str], environment: Mapping[str, str] | None =
     return {**found, **options}
 
 
+def planning_variables() -> dict[str, str]:
+    """The variable that each of these options is read from, the one that counts where there are two."""
+    variables = {**_VARIABLES_OF_PYLANCE, **_VARIABLES}
+    set_ones = {name: variable for variable, name in variables.items() if variable in os.environ}
+    return {**{name: variable for variable, name in _VARIABLES.items()}, **set_ones}
+
+
 def switch(name: str, text: str) -> bool:
     """A yes or no; `UsageError` for anything else."""
     if text.lower() in _TRUE:

@@ -43,6 +43,11 @@ SLOWEST_BYTES_PER_S: Final = 1_000_000  # a request may take a second longer for
 STALL_S: Final = 10.0  # silence within an answer that counts as a broken connection
 KEEPALIVE_S: Final = 15.0  # idle connections are dropped before a store drops them (S3: 20 s)
 READ_BUFFER_BYTES: Final = 1 << 18  # what aiohttp holds of a body; its default of 64 KiB wakes us four times as often
+_SECRET_WORDS: Final = ("key", "secret", "token", "sas", "password", "credential")
+_NO_SECRETS: Final = frozenset(
+    {"aws_sse_kms_key_id", "aws_sse_bucket_key_enabled", "aws_web_identity_token_file", "federated_token_file",
+     "google_application_credentials"}
+)  # fmt: skip
 HEADERS: Final = "headers."  # how options begin that are headers
 _HEADER_NAME: Final = re.compile("[a-z0-9!#$%&'*+.^_`|~-]+")
 _OUR_HEADERS: Final = frozenset(
@@ -68,6 +73,7 @@ class ClientOptions:
 
     bucket    or container
     provided  who gives credentials, in place of those that options and environment have
+    origins   of each option that was given: its text, `***` for a secret, and which option or variable says so
 
     read_timeout_s  silence that counts as a broken connection; None: `STALL_S` while we read
     """
@@ -87,6 +93,7 @@ class ClientOptions:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     download_retries: int | None = None  # answers that may break off before a read fails; None: as many as attempts
     provided: OptionsSource | None = None
+    origins: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def access(self) -> str:
@@ -143,20 +150,26 @@ class OptionSource:
         self._aliases = aliases
         self._prefix = prefix
         self._not_for_us = not_for_us
+        self.origins: dict[str, tuple[str, str]] = {}  # of what was found: its text, if no secret, and who says so
 
     def text(self, name: str) -> str | None:
         """What is said, or None."""
         names = self._aliases.get(name, (name,))
         for alias in names:
             if alias in self._options:
-                return self._options[alias]
+                return self._note(name, self._options[alias], f"option {alias}")
         if name in self._not_for_us:
             return None
         for alias in names:
             if alias.startswith(self._prefix) or alias in _ENVIRONMENT:
                 if value := self._environment.get(alias.upper()):
-                    return value
+                    return self._note(name, value, f"variable {alias.upper()}")
         return None
+
+    def _note(self, name: str, text: str, origin: str) -> str:
+        is_secret = name not in _NO_SECRETS and any(word in name for word in _SECRET_WORDS)
+        self.origins[name] = ("***" if is_secret else _without_user(text), origin)
+        return text
 
     def below(self, prefix: str) -> dict[str, str]:
         """The options whose names begin so, by the rest of these."""
@@ -184,6 +197,7 @@ def parse_client(found: OptionSource) -> dict[str, Any]:
     Raises `UsageError` for values that make no sense.
     """
     return {
+        "origins": found.origins,
         "verify": not found.switch("allow_invalid_certificates", False),
         "ca_certificates": found.text("proxy_ca_certificate"),
         "proxy": found.text("proxy_url"),
@@ -230,6 +244,13 @@ def _header_text(name: str, text: str) -> str:
     if not is_header_text(text):
         raise UsageError(f"storage option {name}: expected printable ASCII, found {text!r}")
     return text
+
+
+def _without_user(text: str) -> str:
+    """A URL without user and password; other texts as they are."""
+    scheme, slashes, rest = text.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes and "@" in host else text
 
 
 def _headers(given: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,237 @@
+"""`doctor`: what a store is told, by whom, and which step on the way to it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import uuid
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from lance_io import runtime
+from lance_io.cli.option_texts import storage_options
+from lance_io.cli.output import show
+from lance_io.cli.tables import Pairs, Table
+from lance_io.commit.table_location import open_place
+from lance_io.errors import AlreadyExists, LanceError, NotFound
+from lance_io.store.api import Selection
+from lance_io.store.cloud.client_options import HEADERS, certificates_file, tls_context
+from lance_io.store.cloud.cloud_store import CloudStore
+from lance_io.store.storage_options import normalize, planning, planning_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from lance_io.cli.tables import Shown
+    from lance_io.store.api import ObjectMeta
+    from lance_io.store.url import Location
+
+READ_BYTES: Final = 4096
+PROBE: Final = ".lance-io-doctor-"
+ADDRESSES_SHOWN: Final = 4
+
+
+def doctor(uri: str, no_write: bool, storage_option: list[str] | None, as_json: bool) -> None:
+    """Print the report; a failed step is exit code 1."""
+    options = normalize(storage_options(storage_option))
+    location, _ = open_place(uri, options)
+    report = runtime.run(_examine(location, options, writes=not no_write))
+    show(report, as_json, _show)
+    if not all(step["ok"] for step in report["steps"]):
+        raise typer.Exit(1)
+
+
+async def _examine(location: Location, options: Mapping[str, str], *, writes: bool) -> dict[str, Any]:
+    steps = _Steps()
+    told = _planned(options)
+    if isinstance(location.store, CloudStore):
+        told = {**await _effective(location.store, options), **told}
+        await _reach(location.store, steps)
+    found = await steps.take("list", lambda: _list(location, steps))
+    await steps.take("read", lambda: _read(location, found, steps))
+    if writes:
+        await steps.take("conditional put", lambda: _create_twice(location, steps))
+    shown = [{"name": name, "value": value, "origin": origin} for name, (value, origin) in sorted(told.items())]
+    return {"uri": location.uri, "options": shown, "steps": steps.done}
+
+
+class _Steps:
+    """What was tried, one after the other; `told` is what there is to say of the one that goes on."""
+
+    def __init__(self) -> None:
+        self.done: list[dict[str, Any]] = []
+        self.told = ""
+
+    async def take(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Try it: what it gives, or None where it fails."""
+        began, self.told, result, is_ok = perf_counter(), "", None, True
+        try:
+            result = await work()
+        except (LanceError, OSError, ValueError) as error:
+            text = str(error) or type(error).__name__
+            is_ok, self.told = False, " ".join(text.split())
+        seconds = perf_counter() - began
+        self.done.append({"step": name, "ok": is_ok, "seconds": seconds, "told": self.told})
+        return result
+
+
+# -- what it is told ---------------------------------------------------------------------------------------------------
+
+
+def _planned(options: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The numbers by which reads are planned, as far as anybody gave them."""
+    variables = planning_variables()
+    return {
+        name: (text, f"option {name}" if name in options else f"variable {variables[name]}")
+        for name, text in planning(options).items()
+        if name in variables
+    }
+
+
+async def _effective(store: CloudStore[Any], options: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """What options, variables and profiles say, without a secret."""
+    found = dict(store.options.origins)
+    for name in options:
+        if name.startswith(HEADERS):
+            found[name] = ("***", f"option {name}")
+    found.setdefault("endpoint", (store.options.endpoint or "the cloud's own", "default"))
+    if "aws_region" not in found and store.scheme == "s3":
+        region, origin = await _region(store)
+        found["aws_region"] = (region, origin)
+    found["credentials"] = await _credentials(store)
+    return found
+
+
+async def _region(store: CloudStore[Any]) -> tuple[str, str]:
+    from lance_io.store.s3.loop_state import REGION_DEFAULT
+
+    state = store._loop().state
+    try:
+        await state.prepare()
+        region = str(state.region)
+    except LanceError:
+        return REGION_DEFAULT, "default"
+    return region, "default" if region == REGION_DEFAULT else "profile"
+
+
+async def _credentials(store: CloudStore[Any]) -> tuple[str, str]:
+    """Whose requests are, as far as that can be told without a secret."""
+    if store.options.skip_signature:
+        return "none", "anonymous requests"
+    if store.options.provided is not None:
+        return "***", "storage_options_provider"
+    given = [origin for name, (value, origin) in store.options.origins.items() if value == "***"]
+    if given:
+        return "***", given[0]
+    if store.scheme != "s3":
+        return "***", "where the cloud's own tools look"
+    try:
+        state = store._loop().state
+        await state.signer("")
+        if state._keys is not None:
+            return "***", "variable AWS_ACCESS_KEY_ID"
+        return "***", str((await state.session().get_credentials()).method)
+    except LanceError as error:
+        return "none", " ".join(error.message.split())
+
+
+# -- the way to it -----------------------------------------------------------------------------------------------------
+
+
+async def _reach(store: CloudStore[Any], steps: _Steps) -> None:
+    """Resolve the host's name, and connect; that of a proxy, where there is one."""
+    state = store._loop().state
+    if store.scheme == "s3":
+        from lance_io.store.s3.site import Address
+
+        address = Address(store.options, state.region)  # type: ignore[arg-type]
+        url = f"{address.scheme}://{address.host}"
+    else:
+        url = store.options.endpoint or "https://storage.googleapis.com"
+    proxy = state.proxy
+    parts = urlsplit(proxy or url)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    by = " by way of a proxy" if proxy else ""
+
+    async def resolve() -> None:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+        more = ", ..." if len(addresses) > ADDRESSES_SHOWN else ""
+        steps.told = f"{host}: {', '.join(addresses[:ADDRESSES_SHOWN])}{more}{by}"
+
+    async def connect() -> None:
+        secure = _trust(store) if parts.scheme == "https" else None
+        async with asyncio.timeout(store.options.connect_timeout_s):
+            _, writer = await asyncio.open_connection(host, port, ssl=secure)
+        tls = writer.get_extra_info("ssl_object")
+        steps.told = f"port {port}, {tls.version() if tls is not None else 'not encrypted'}{by}"
+        writer.close()
+
+    await steps.take("resolve", resolve)
+    await steps.take("connect", connect)
+
+
+def _trust(store: CloudStore[Any]) -> ssl.SSLContext:
+    options = store.options
+    if not options.verify:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+    bundle = certificates_file(options.ca_certificates) or os.environ.get("AWS_CA_BUNDLE")
+    return tls_context(bundle) if bundle else ssl.create_default_context()
+
+
+async def _list(location: Location, steps: _Steps) -> ObjectMeta | None:
+    """The first object that holds anything."""
+    prefix = location.key("") if location.path else ""
+    found = [meta async for meta in location.store.list(prefix, Selection(limit=100))]
+    steps.told = f"{len(found)} objects{' or more' if len(found) == 100 else ''}"
+    return next((meta for meta in found if meta.size_bytes), None)
+
+
+async def _read(location: Location, found: ObjectMeta | None, steps: _Steps) -> None:
+    if found is None:
+        try:
+            await location.store.get_range(location.key(PROBE + uuid.uuid4().hex), 0, 1)
+        except NotFound:
+            steps.told = "there is nothing to read, and the store says so"
+        return
+    end = min(found.size_bytes, READ_BYTES)
+    await location.store.get_range(found.key, 0, end)
+    steps.told = f"{end:,} bytes of {found.key}"
+
+
+async def _create_twice(location: Location, steps: _Steps) -> None:
+    store, key = location.store, location.key(PROBE + uuid.uuid4().hex)
+    if not store.capabilities.conditional_create:
+        steps.told = f"not tried: the store {store.capabilities.create_refusal}"
+        return
+    try:
+        await store.put(key, b"doctor", if_absent=True)
+        try:
+            await store.put(key, b"doctor", if_absent=True)
+        except AlreadyExists:
+            steps.told = "honoured"
+        else:
+            raise OSError("a second writer replaced the object of the first one: commits need a commit_lock")
+    finally:
+        await runtime.to_the_end(store.delete([key]))
+
+
+def _show(report: dict[str, Any]) -> Shown:
+    """The report for people."""
+    options = [(one["name"], one["value"], one["origin"]) for one in report["options"]]
+    steps = [
+        (one["step"], "ok" if one["ok"] else "FAILED", f"{1000 * one['seconds']:,.1f}", one["told"])
+        for one in report["steps"]
+    ]
+    return [
+        Pairs({"store": report["uri"]}),
+        Table(["option", "value", "from"], options, title="what it is told"),
+        Table(["step", "", ">ms", ""], steps),
+    ]
