@@ -11,10 +11,11 @@ import pytest
 from azure.storage.blob._shared.authentication import SharedKeyCredentialPolicy
 from lance import dataset as pylance_dataset
 
-from lance_io.errors import UsageError
+from lance_io.errors import AccessDenied, UsageError
 from lance_io.store.api import WantedRange
 from lance_io.store.azure.account_clients import AccountClients
 from lance_io.store.azure.authorization import VERSION
+from lance_io.store.azure.container import open_azure
 from lance_io.store.azure.container_options import (
     EMULATOR_ACCOUNT,
     EMULATOR_KEY,
@@ -25,6 +26,7 @@ from lance_io.store.azure.container_options import (
 from lance_io.store.azure.container_site import ContainerSite
 from lance_io.store.policies.download import Download
 from lance_io.store.url import open_store
+from tests.http_faults import Asked, FaultServer, head
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -212,11 +214,47 @@ async def test_signatures_are_those_of_the_library(key: str, endpoint: dict[str,
         site.request(Download.of_object(key))[1],
         site.question(question)[1],
     ]
-    for head in heads:
-        line, *lines = head.decode("latin-1").strip().split("\r\n")
+    for one_head in heads:
+        line, *lines = one_head.decode("latin-1").strip().split("\r\n")
         headers = dict(one.split(": ", 1) for one in lines)
         given = headers.pop("authorization")
         assert headers["x-ms-version"] == VERSION
         request = _Request(line, headers)
         SharedKeyCredentialPolicy("account", KEY).on_request(request)
         assert request.headers["Authorization"] == given
+
+
+async def test_tokens_of_a_machine_by_a_service_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose answers may be anything, and whose tokens show nowhere."""
+    monkeypatch.setenv("IDENTITY_HEADER", "planted-header")
+    answers = [
+        (200, b'{"access_token": "first", "expires_in": "3600"}'),
+        (200, b'{"access_token": "second", "expires_on": "4000000000"}'),
+        (403, b"planted-header"),
+        (200, b"[]"),
+        (200, b"no json planted-header"),
+    ]
+
+    async def answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        code, body = answers.pop(0)
+        writer.write(head(code, {"Content-Length": len(body)}) + body)
+
+    async with FaultServer(b"", [answer] * len(answers)) as server:
+        where = {"account_name": "account", "msi_endpoint": f"{server.endpoint}/token", "object_id": "me"}
+        clients = open_azure("box", where).connect().state
+        for expected in ("first", "second"):
+            found = await clients.authorization("key")
+            assert f"Bearer {expected}\r\n" in found.lines("/", {}, {})
+            assert await clients.ask_again() if expected == "first" else True
+        clients._tokens.forget(clients._tokens.latest)
+        for _ in range(3):
+            with pytest.raises(AccessDenied, match="no token of the machine's identity") as caught:
+                await clients.authorization("key")
+            assert "planted" not in str(caught.value) and caught.value.path == "key"
+        await clients.close()
+    for asked in server.requests:
+        assert asked.line.startswith("GET /token?") and "object_id=me" in asked.line
+        assert "resource=https" in asked.line and asked.headers["metadata"] == "true"
+        assert asked.headers["x-identity-header"] == "planted-header"
+    with pytest.raises(UsageError, match="msi_endpoint"):
+        parse_azure("box", {"account_name": "account", "msi_endpoint": "file:///etc"}, {})

@@ -13,6 +13,7 @@ from lance_io.runtime import load_modules
 from lance_io.store.azure.authorization import VERSION, Anonymous, Authorization, Bearer, SharedAccess, SharedKey
 from lance_io.store.azure.blob_errors import Refused, no_credentials
 from lance_io.store.azure.container_options import Credentials, check_encrypted, credentials_given, signature_of
+from lance_io.store.azure.machine_identity import MachineIdentity
 from lance_io.store.cloud.client_options import KEEPALIVE_S, READ_BUFFER_BYTES, certificates_file, tls_context
 from lance_io.store.cloud.loop_clients import LoopClients
 from lance_io.store.cloud.provided_credentials import ProvidedCredentials
@@ -175,6 +176,8 @@ class AccountClients(LoopClients):
             )
         if options.use_azure_cli:
             return identity.AzureCliCredential()
+        if options.msi_endpoint:
+            return MachineIdentity(options)
         if options.object_id or options.msi_resource_id:
             named = {"object_id": options.object_id or ""}
             if not options.object_id:

@@ -8,6 +8,7 @@
     client_id, client_secret, tenant_id      the same                    a service principal of Entra
     federated_token_file                     the same                    a workload's identity, with client and tenant
     object_id, msi_resource_id               the same                    which identity of this machine's to take
+    msi_endpoint                             the same                    who is asked for its tokens
     use_azure_cli                            the same                    whoever signed in with `az login`
     authority_host                           the same                    who gives tokens
     skip_signature                           the same                    anonymous requests
@@ -77,7 +78,7 @@ def _aliases() -> dict[str, tuple[str, ...]]:
     plain = {
         name: (name,)
         for name in ("skip_signature", "use_fabric_endpoint", "use_azure_cli", "federated_token_file", "object_id",
-                     "msi_resource_id", "allow_http", "allow_invalid_certificates", "connect_timeout",
+                     "msi_resource_id", "msi_endpoint", "allow_http", "allow_invalid_certificates", "connect_timeout",
                      "timeout", "request_timeout", "read_timeout", "user_agent", "proxy_url",
                      "proxy_ca_certificate", "proxy_excludes",
                      "client_max_retries", "client_retry_timeout", "download_retry_count")
@@ -119,6 +120,7 @@ class AzureOptions(ClientOptions):
     federated_token_file: str | None = None
     object_id: str | None = None
     msi_resource_id: str | None = None
+    msi_endpoint: str | None = None
     use_azure_cli: bool = False
     fast_get: bool = True
 
@@ -135,7 +137,16 @@ class AzureOptions(ClientOptions):
         if self.provided is not None:
             return self.provided.identity
         if self.client_id is not None or not (self.account_key or self.sas_token or self.token):
-            return repr((self.client_id, self.tenant_id, self.object_id, self.msi_resource_id, self.use_azure_cli))
+            return repr(
+                (
+                    self.client_id,
+                    self.tenant_id,
+                    self.object_id,
+                    self.msi_resource_id,
+                    self.use_azure_cli,
+                    self.msi_endpoint,
+                )
+            )
         return fingerprint(self.account_key, self.sas_token, self.token)
 
     @property
@@ -221,6 +232,7 @@ def parse_azure(
         federated_token_file=found.text("federated_token_file"),
         object_id=found.text("object_id"),
         msi_resource_id=found.text("msi_resource_id"),
+        msi_endpoint=_service(found.text("msi_endpoint")),
         use_azure_cli=found.switch("use_azure_cli", False),
         fast_get=found.switch("fast_get", True),
     )
@@ -264,6 +276,12 @@ def _endpoint(
         return address
     domain = "fabric.microsoft.com" if found.switch("use_fabric_endpoint", False) else "core.windows.net"
     return f"https://{account}.blob.{domain}"
+
+
+def _service(text: str | None) -> str | None:
+    if text and (urlsplit(text).scheme not in ("http", "https") or urlsplit(text).username is not None):
+        raise UsageError("storage option msi_endpoint: expected http(s)://host[:port]/path without a user name")
+    return text or None
 
 
 def _sas(text: str | None) -> str | None:
