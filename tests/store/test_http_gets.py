@@ -490,10 +490,9 @@ async def test_silence_and_endless_answers_end(answer: Answer) -> None:
         await store.aclose()
 
 
-async def test_silence_ends_before_the_time_for_a_long_answer_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.store.s3.site.STALL_S", 0.2)
+async def test_silence_ends_before_the_time_for_a_long_answer_does() -> None:
     async with Counting(stall_in_body) as server:
-        store = store_at(server.endpoint, request_timeout="1000s")
+        store = store_at(server.endpoint, request_timeout="1000s", read_timeout="200ms")
         await read(store)
         assert server.asked == ["bytes=0-999", "bytes=5-999"]
         await store.aclose()
@@ -625,10 +624,9 @@ async def test_cancelling_while_a_connection_is_being_opened() -> None:
 
 
 async def test_cancelling_while_others_have_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.store.s3.site.STALL_S", 1e6)  # what is to be done, is done before the next sweep
-    monkeypatch.setattr(pool, "SWEEP_S", 1e6)
+    monkeypatch.setattr(pool, "SWEEP_S", 1e6)  # what is to be done, is done before the next sweep
     async with Counting(stall, serve) as server:
-        store = store_at(server.endpoint, requests_max="1", request_timeout="1000000s")
+        store = store_at(server.endpoint, requests_max="1", request_timeout="1000000s", read_timeout="1000000s")
         own = store._loop().gets
         await store._loop().state.signer("key")
         first = asyncio.create_task(attempt(own, Download.of_range("key", 0, 10)))

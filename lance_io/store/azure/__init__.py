@@ -4,6 +4,7 @@
     container_options.py  what URL, storage options and environment say about it
     account_clients.py    credentials and clients of one event loop
     authorization.py      how requests are signed, or what stands for a signature
+    machine_identity.py   tokens by a service that options name
     container_site.py     what `http/` has to know of a container: where, authorised how, which refusals
     sdk_gets.py           GETs by way of Azure's own library instead
     blob_listing.py       pages of a listing by our own HTTP client

@@ -4,7 +4,9 @@
     bucket_options.py  what storage options and environment say about it
     oss_options.py     the same of a bucket of Alibaba's, in terms of S3
     loop_state.py      credentials and clients of one event loop
-    credentials.py     renewed ahead of their end
+    credentials.py     renewed ahead of their end, and looked for again where they are refused
+    roles.py           those of a role that options name
+    encryption.py      keys of one's own for objects, and checksums
     site.py            what `http/` has to know of a bucket: where, signed how, which refusals
     client_gets.py     GETs by way of aiohttp or aiobotocore instead
     listing.py         pages of a listing by our own HTTP client
