@@ -8,6 +8,8 @@ import os
 import uuid
 from typing import TYPE_CHECKING
 
+os.environ["LANCE_IO_FREEZE"] = "1"  # before the package defines a class, here and in processes that tests start
+
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 

@@ -1,11 +1,14 @@
-"""Our dataclasses do what those of the standard library do, but to forbid assignments."""
+"""Our dataclasses do what those of the standard library do; here, where tests run, they forbid assignments, too."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import pickle
-from dataclasses import field
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, field
+from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -70,6 +73,25 @@ def answers(kind: Any, left: tuple[Any, ...], right: tuple[Any, ...]) -> Any:
     return says
 
 
+def attempts(kind: Any) -> list[str]:
+    """What comes of changing an instance, by field and by a name that is none, and of deleting."""
+    try:
+        one = kind(1, "x")
+    except TypeError as error:
+        return [str(error)]
+    before, tried = [getattr(one, each.name) for each in dataclasses.fields(kind)], []
+    for name in ("a", "b", "c", "e", "none"):
+        for change in (partial(setattr, one, name, 5), partial(delattr, one, name)):
+            try:
+                change()
+            except (AttributeError, TypeError) as error:  # with slots, the library of Python 3.11 fails on other names
+                tried.append("refused" if name == "none" else str(error))
+            else:
+                tried.append("done")
+    assert "cannot assign" not in tried[0] or before == [getattr(one, each.name) for each in dataclasses.fields(kind)]
+    return tried
+
+
 @pytest.mark.parametrize("how", WAYS, ids=str)
 @pytest.mark.parametrize("members", MEMBERS, ids=["plain", "shown", "equal"])
 def test_they_are_those_of_the_standard_library(members: dict[str, Any], how: dict[str, bool]) -> None:
@@ -80,6 +102,7 @@ def test_they_are_those_of_the_standard_library(members: dict[str, Any], how: di
     assert (ours.__hash__ is None) is (theirs.__hash__ is None)
     for left, right in product(GIVEN, repeat=2):
         assert answers(ours, left, right) == answers(theirs, left, right), (left, right)
+    assert attempts(ours) == attempts(theirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +125,63 @@ def test_values_travel_and_are_keys() -> None:
     assert dataclasses.replace(one, a=2) == Value(2, (2,)) != one
     assert Empty() == Empty() and hash(Empty()) == hash(Empty()) and repr(Empty()) == "Empty()"
     assert Value(1) != Empty()
+
+
+@dataclass(frozen=True, slots=True)
+class Longer(Value):
+    """A subclass: fields of its own and of another class."""
+
+    c: int = 3
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One that is made of others, and keeps what it has computed."""
+
+    a: int
+    doubled: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "doubled", 2 * self.a)
+
+    @cached_property
+    def tripled(self) -> int:
+        """Kept."""
+        return 3 * self.a
+
+
+@pytest.mark.parametrize("one", [Value(1, (2,)), Longer(1), Counted(4)], ids=lambda one: type(one).__name__)
+def test_a_key_stays_the_same(one: Any) -> None:
+    keys = {one: "kept"}
+    for copied in (one, copy.copy(one), pickle.loads(pickle.dumps(one)), dataclasses.replace(one)):
+        for name in (*(each.name for each in dataclasses.fields(one)), "other"):
+            with pytest.raises(FrozenInstanceError):
+                setattr(copied, name, 9)
+            with pytest.raises(FrozenInstanceError):
+                delattr(copied, name)
+        assert keys[copied] == "kept"
+    assert not isinstance(one, Counted) or (one.doubled, one.tripled, one.tripled) == (8, 12, 12)
+
+
+FROZEN = """
+import lance_io, sys
+from dataclasses import FrozenInstanceError
+from lance_io.table.manifest.fragment import DataFile, Fragment
+from lance_io.table.manifest.manifest import Manifest
+for kind in (DataFile, Fragment, Manifest):
+    one = kind.__new__(kind)
+    name = next(iter(kind.__dataclass_fields__))
+    setattr(one, name, 1)
+    try:
+        setattr(one, name, 2)
+    except FrozenInstanceError:
+        print(kind.__name__)
+"""
+
+
+def test_processes_that_tests_start_freeze_them_too() -> None:
+    done = subprocess.run([sys.executable, "-c", FROZEN], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["DataFile", "Fragment", "Manifest"]
 
 
 def test_only_one_method_is_compiled() -> None:
