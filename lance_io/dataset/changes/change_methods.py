@@ -84,16 +84,22 @@ class DatasetChanges(SyncFace, DatasetProperties):
     # -- rows -------------------------------------------------------------------------------------------------------
 
     def delete(
-        self, predicate: Any, *, conflict_retries: int = CONFLICT_RETRIES, retry_timeout: timedelta = RETRY_TIMEOUT
+        self,
+        predicate: Any,
+        *,
+        conflict_retries: int = CONFLICT_RETRIES,
+        retry_timeout: timedelta = RETRY_TIMEOUT,
+        progress: Progress | None = None,
     ) -> DeleteResult:
         """Delete the rows that pass a filter, text or expression.
 
         conflict_retries, retry_timeout  how often and how long it is made anew when another writer changed the same
                                          rows meanwhile
+        progress  called with how many rows are found, and None: of how many is not known before. Not in pylance
         Raises `OSError` for a predicate that does not fit, `CommitConflictError` when retries did not help.
         """
         begun = self._state
-        made, done = self._run(changes.delete_rows(begun, predicate, conflict_retries, retry_timeout))
+        made, done = self._run(changes.delete_rows(begun, predicate, conflict_retries, retry_timeout, progress))
         self._move_to(made, begun)
         return done
 
@@ -106,6 +112,7 @@ class DatasetChanges(SyncFace, DatasetProperties):
         data_storage_version: str | None = None,
         *,
         memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> UpdateResult:
         """Give the rows that pass a filter new values: `update({"price": "price * 1.1"}, where="stock > 0")`.
 
@@ -114,6 +121,8 @@ class DatasetChanges(SyncFace, DatasetProperties):
         conflict_retries, retry_timeout  as for `delete`
         data_storage_version  file version of the new data files; None for the table's
         memory_limit  bytes that the update may hold beside what a writer fills; that of the table unless said
+        progress      called with how many rows are written, and of how many, which is None with `where`; from the
+                      beginning when a conflict has the update made anew. Not in pylance
 
         The rows are written anew, with all their columns, into new fragments at the end of the table, and keep their
         stable row ids. Raises `ValueError` for a column or expression that does not fit, `OSError` for one that cannot
@@ -121,7 +130,7 @@ class DatasetChanges(SyncFace, DatasetProperties):
         """
         begun = self._state
         plan = updates_plans.update_rows(
-            begun, updates, where, conflict_retries, retry_timeout, data_storage_version, memory_limit
+            begun, updates, where, conflict_retries, retry_timeout, data_storage_version, memory_limit, progress
         )
         made, done = self._run(plan)
         self._move_to(made, begun)
@@ -404,11 +413,16 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         self._move_to(await run_change(plan, answers_sync=begun.answers_sync), begun)
 
     async def delete(
-        self, predicate: Any, *, conflict_retries: int = CONFLICT_RETRIES, retry_timeout: timedelta = RETRY_TIMEOUT
+        self,
+        predicate: Any,
+        *,
+        conflict_retries: int = CONFLICT_RETRIES,
+        retry_timeout: timedelta = RETRY_TIMEOUT,
+        progress: Progress | None = None,
     ) -> DeleteResult:
         """Delete the rows that pass a filter; see `LanceDataset.delete`."""
         state = self._state
-        plan = changes.delete_rows(state, predicate, conflict_retries, retry_timeout)
+        plan = changes.delete_rows(state, predicate, conflict_retries, retry_timeout, progress)
         made, done = await run_change(plan, answers_sync=state.answers_sync)
         self._move_to(made, state)
         return done
@@ -422,11 +436,12 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         data_storage_version: str | None = None,
         *,
         memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> UpdateResult:
         """`LanceDataset.update`."""
         state = self._state
         plan = updates_plans.update_rows(
-            state, updates, where, conflict_retries, retry_timeout, data_storage_version, memory_limit
+            state, updates, where, conflict_retries, retry_timeout, data_storage_version, memory_limit, progress
         )
         made, done = await run_change(plan, answers_sync=state.answers_sync)
         self._move_to(made, state)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from lance_io.commit.commit_files import CommitFiles
     from lance_io.commit.target import CommittedVersion
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.roaring import U32Array
@@ -85,14 +86,19 @@ class DeleteResult(TypedDict):
 
 
 def delete_rows(
-    state: DatasetState, predicate: Any, conflict_retries: int, retry_timeout: timedelta
+    state: DatasetState,
+    predicate: Any,
+    conflict_retries: int,
+    retry_timeout: timedelta,
+    progress: Progress | None = None,
 ) -> Plan[tuple[DatasetState, DeleteResult]]:
     """Delete the rows that pass a filter.
 
     conflict_retries  how often it is made anew after a conflict
     retry_timeout     not after this time
+    progress          is told how many rows are found, by each attempt from the beginning
     """
-    attempt = partial(_delete, predicate=predicate)
+    attempt = partial(_delete, predicate=predicate, progress=progress)
     return (yield from repeat_on_conflict(state, attempt, conflict_retries, retry_timeout))
 
 
@@ -130,8 +136,8 @@ def _too_many_writers(attempted: str, last: CommitConflictError) -> CommitConfli
     return CommitConflictError(text, path=last.path, retryable=True)
 
 
-def _delete(state: DatasetState, predicate: Any) -> Plan[tuple[DatasetState, DeleteResult]]:
-    rows = yield from matching_rows(state, predicate)
+def _delete(state: DatasetState, predicate: Any, progress: Progress | None) -> Plan[tuple[DatasetState, DeleteResult]]:
+    rows = yield from matching_rows(state, predicate, progress=progress)
     deletion = yield from deletion_of(state, rows)
     operation = Delete(tuple(deletion.updated), tuple(deletion.removed), str(predicate))
     after = yield from change(state, operation, affected=deletion.affected, files=deletion.commit_files())

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.commit.commit_files import CommitFiles
+from lance_io.dataset.changes.row_progress import RowProgress
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.rows.deletions_and_ids import load_live
 from lance_io.dataset.scan.execute import scan_batches
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io import filters
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
@@ -75,10 +77,14 @@ class Deletion:
 
 
 def matching_rows(
-    state: DatasetState, predicate: Any, fragment_ids: tuple[int, ...] | None = None
+    state: DatasetState,
+    predicate: Any,
+    fragment_ids: tuple[int, ...] | None = None,
+    progress: Progress | None = None,
 ) -> Plan[dict[int, U32Array]]:
     """Offsets of the rows that pass a filter, ascending, by fragment id.
 
+    progress  is told how many are found
     Raises `TypeError` for None, `BindError` for a text with more than a condition, `OperationError` for a filter that
     cannot be computed for a row.
     """
@@ -90,9 +96,14 @@ def matching_rows(
     options = scan_options(columns=[], filter=predicate, with_row_address=True, batch_size=_BATCH_ROWS)
     if fragment_ids is not None:
         options = replace(options, fragments=fragment_ids)
-    found = Offsets()  # four bytes are kept of each row, batches go as they come
+    found, told = Offsets(), RowProgress(progress, None)  # four bytes are kept of each row, batches go as they come
+
+    def add(batch: pa.RecordBatch) -> None:
+        found.add(batch)
+        told.add(batch.num_rows)
+
     try:
-        yield Each(scan_batches(state, options, _ADDRESSES), found.add)
+        yield Each(scan_batches(state, options, _ADDRESSES), add)
     except EvaluationError as error:
         raise OperationError(error.message, path=state.location.uri) from error
     return found.by_fragment()

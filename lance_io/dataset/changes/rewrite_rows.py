@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.changes.blob_payloads import BlobPayloads
     from lance_io.dataset.changes.delete_rows import Deletion
+    from lance_io.dataset.changes.row_progress import RowProgress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.data_files import FilePlace
     from lance_io.format.schema import Schema
@@ -70,15 +71,18 @@ def files_like(
     return NewFiles(state.location, state.schema if schema is None else schema, version or of_table, places=places)
 
 
-def move_rows(state: DatasetState, rows: Stream, files: NewFiles, payloads: BlobPayloads) -> Plan[MovedRows]:
+def move_rows(
+    state: DatasetState, rows: Stream, files: NewFiles, payloads: BlobPayloads, told: RowProgress
+) -> Plan[MovedRows]:
     """Write rows of the open version into new files; nothing of the table is changed yet.
 
     rows   record batches in the order of the table: the columns of `files`, then `_rowid` where the table has stable
            row ids, then `_rowaddr`
     files  removes what it has written, if this fails: see `NewFiles.roll_back`
     payloads  makes bytes of the blobs in them, which come as descriptions
+    told   is told how many rows are written
     """
-    moved = _Moved(files, payloads, has_ids=state.has_stable_row_ids)
+    moved = _Moved(files, payloads, told, has_ids=state.has_stable_row_ids)
     yield EachInPlan(rows, moved.add)
     yield from files.finish()
     deletion = yield from deletion_of(state, moved.offsets.by_fragment())
@@ -86,10 +90,11 @@ def move_rows(state: DatasetState, rows: Stream, files: NewFiles, payloads: Blob
 
 
 class _Moved:
-    def __init__(self, files: NewFiles, payloads: BlobPayloads, *, has_ids: bool) -> None:
+    def __init__(self, files: NewFiles, payloads: BlobPayloads, told: RowProgress, *, has_ids: bool) -> None:
         self.offsets = Offsets()
         self._files = files
         self._payloads = payloads
+        self._told = told
         self._ids: list[U64Array] | None = [] if has_ids else None
 
     def add(self, batch: pa.RecordBatch) -> Plan[None]:
@@ -102,6 +107,7 @@ class _Moved:
         for load in self._payloads.batches(batch):
             part = yield from load
             yield from self._files.add(part.drop_columns(system))
+            self._told.add(part.num_rows)
 
     def fragments(self) -> tuple[Fragment, ...]:
         """The new fragments, each with its part of the ids."""

@@ -14,7 +14,9 @@ from lance_io.dataset.changes.blob_payloads import BlobPayloads
 from lance_io.dataset.changes.change_plans import change, repeat_on_conflict
 from lance_io.dataset.changes.memory_limit import batch_rows, limit_of, scan_bounds
 from lance_io.dataset.changes.rewrite_rows import files_like, move_rows
+from lance_io.dataset.changes.row_progress import RowProgress
 from lance_io.dataset.lazy_module import later
+from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 from lance_io.dataset.scan.execute import projected_batches
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.column_lists import COMPILER, OutputColumn, project
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from lance_io import filters
     from lance_io.dataset.version.column_lists import Projection
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Field
     from lance_io.format.version import FileVersion
@@ -52,6 +55,7 @@ def update_rows(
     retry_timeout: timedelta,
     data_storage_version: str | None,
     memory_limit: int | None,
+    progress: Progress | None = None,
 ) -> Plan[tuple[DatasetState, UpdateResult]]:
     """Give the rows that pass a filter new values.
 
@@ -61,6 +65,8 @@ def update_rows(
     retry_timeout         not after this time
     data_storage_version  of the new files, None for the table's
     memory_limit          bytes, None for that of the table
+    progress              is told how many rows are written, by each attempt from the beginning, and without `where`
+                          of how many
     Raises `UsageError` without updates, for a column that is not there or not at the top and for one of blobs,
     `TypeError` for what is no text, `BindError` for an expression that does not fit, `OperationError` for one that
     cannot be computed for a row, and as `delete_rows`.
@@ -72,12 +78,20 @@ def update_rows(
             raise TypeError(f"updates: expected SQL expressions by column, found {text!r} for {column!r}")
     version = None if data_storage_version is None else version_for_tables(data_storage_version)
     limit_bytes = limit_of(state, memory_limit)
-    attempt = partial(_update, updates=updates, where=where, version=version, limit_bytes=limit_bytes)
+    attempt = partial(
+        _update, updates=updates, where=where, version=version, limit_bytes=limit_bytes, progress=progress
+    )
     return (yield from repeat_on_conflict(state, attempt, conflict_retries, retry_timeout))
 
 
 def _update(
-    state: DatasetState, *, updates: Mapping[str, str], where: Any, version: FileVersion | None, limit_bytes: int
+    state: DatasetState,
+    *,
+    updates: Mapping[str, str],
+    where: Any,
+    version: FileVersion | None,
+    limit_bytes: int,
+    progress: Progress | None,
 ) -> Plan[tuple[DatasetState, UpdateResult]]:
     yield Import(COMPILER)
     filters.check_change(where)
@@ -92,10 +106,14 @@ def _update(
     )
     files = files_like(state, version)
     payloads = BlobPayloads(state, rows, limit_bytes // 8)
+    num_rows = None
+    if progress is not None and where is None:
+        num_rows = sum((yield from load_live_counts(state, state.all_places)))
+    told = RowProgress(progress, num_rows)
 
     def write() -> Plan[tuple[DatasetState, UpdateResult]]:
         try:
-            moved = yield from move_rows(state, projected_batches(state, options, rows), files, payloads)
+            moved = yield from move_rows(state, projected_batches(state, options, rows), files, payloads, told)
         except (EvaluationError, SchemaError) as error:  # of a value that cannot be computed, or be in the column
             raise OperationError(error.message, path=state.location.uri) from error
         deletion = moved.deletion

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lance_io.dataset.changes.row_progress import RowProgress
 from lance_io.dataset.columns.left_join import rows_at
 from lance_io.dataset.columns.new_columns import NewColumns, check_nulls, open_columns
 from lance_io.dataset.columns.rewrite_columns import (
-    RowProgress,
     column_files,
     file_losing_start,
     write_fragment_columns,

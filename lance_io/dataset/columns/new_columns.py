@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.dataset.changes.change_plans import change
+from lance_io.dataset.changes.row_progress import RowProgress
 from lance_io.dataset.columns.new_members import (
     check_no_blobs,
     paths_to,
@@ -26,7 +27,7 @@ from lance_io.dataset.columns.new_members import (
     with_members,
     written_together,
 )
-from lance_io.dataset.columns.rewrite_columns import RowProgress, column_files, write_columns, write_fragment_columns
+from lance_io.dataset.columns.rewrite_columns import column_files, write_columns, write_fragment_columns
 from lance_io.dataset.columns.schema_edits import add_fields
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.scan.execute import projected_batches

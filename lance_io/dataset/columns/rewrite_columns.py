@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from lance_io.dataset.changes.row_progress import RowProgress
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.dataset.write.data_files import FileLimits, NewFiles
 from lance_io.errors import OperationError
@@ -56,25 +57,6 @@ def column_files(
 
 Made: TypeAlias = "Callable[[pa.RecordBatch], Request[pa.RecordBatch]]"
 """Asks for the new columns of a batch, and `_rowaddr`."""
-
-
-class RowProgress:
-    """Tells a caller how many rows have their new values, and of how many; deleted ones count, too.
-
-    progress  None where nobody wants to know
-    num_rows  of all fragments that are written
-    """
-
-    def __init__(self, progress: Progress | None, num_rows: int) -> None:
-        self._progress = progress
-        self._num_rows = num_rows
-        self._num_done = 0
-
-    def add(self, num_rows: int) -> None:
-        """So many more rows have theirs."""
-        self._num_done += num_rows
-        if self._progress is not None and num_rows:
-            self._progress(self._num_done, self._num_rows)
 
 
 class Finished(Protocol):

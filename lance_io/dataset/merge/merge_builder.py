@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.changes.lance_operation import Transaction
     from lance_io.dataset.merge.merge_plan import ExecuteResult
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
 
@@ -153,17 +154,22 @@ class MergeClausesBuilder:
         """Not offered: this release has no write-ahead log in memory."""
         raise UnsupportedError("merge_insert: this release has no write-ahead log in memory (MemWAL)")
 
-    def _plan(self, make: Callable[..., Plan[T]], memory_limit: int | None) -> Callable[[Any], Plan[T]]:
+    def _plan(self, make: Callable[..., Plan[T]], memory_limit: int | None, **more: Any) -> Callable[[Any], Plan[T]]:
         self._clauses.check_changes()
         state = self._dataset._state
-        return partial(make, state, self._clauses, limit_of(state, memory_limit))
+        return partial(make, state, self._clauses, limit_of(state, memory_limit), **more)
 
 
 class MergeInsertBuilder(MergeClausesBuilder):
     """A merge of rows into a table, as `LanceDataset.merge_insert` gives it."""
 
     def execute(
-        self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
+        self,
+        data_obj: Any,
+        *,
+        schema: pa.Schema | None = None,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> ExecuteResult:
         """Merge rows, in one commit; moves the dataset to the new version.
 
@@ -171,13 +177,15 @@ class MergeInsertBuilder(MergeClausesBuilder):
         schema        of forms that carry none
         memory_limit  bytes that the merge may hold, those of the table unless said: what does not fit goes to local
                       disk. Beside it are what a writer fills, and `data_obj` itself where that is in memory
+        progress      called with how many rows are written, updated and inserted ones, and of how many: once keys have
+                      met, and from the beginning when a conflict has the merge made anew. Not in pylance
 
         The source may lack columns: updated rows keep what they have there, inserted ones are null. A key with a null
         matches nothing. Raises `OSError` for columns that do not fit, for two rows of the source that match one row of
         the table, and where rows match that must not; nothing has changed then.
         """
         begun = self._dataset._state
-        made, done = self._run(merge_rows, data_obj, schema, memory_limit)
+        made, done = self._run(merge_rows, data_obj, schema, memory_limit, progress=progress)
         self._dataset._move_to(made, begun)
         return done
 
@@ -200,8 +208,8 @@ class MergeInsertBuilder(MergeClausesBuilder):
         """Merge rows without a commit and without leaving files; tells how that was done and what it took."""
         return self._run(analyze_merge, data_obj, schema, memory_limit)
 
-    def _run(self, make: Callable[..., Plan[T]], data: Any, schema: Any, memory_limit: int | None) -> T:
-        plan_of, answers_sync = self._plan(make, memory_limit), self._dataset._state.answers_sync
+    def _run(self, make: Callable[..., Plan[T]], data: Any, schema: Any, memory_limit: int | None, **more: Any) -> T:
+        plan_of, answers_sync = self._plan(make, memory_limit, **more), self._dataset._state.answers_sync
 
         def merge() -> T:
             return run_with_rows(rows_of(data, schema), plan_of, answers_sync=answers_sync)
@@ -213,11 +221,16 @@ class AsyncMergeInsertBuilder(MergeClausesBuilder):
     """The same for `AsyncDataset`: same names, same parameters; what runs a merge is awaitable."""
 
     async def execute(
-        self, data_obj: Any, *, schema: pa.Schema | None = None, memory_limit: int | None = None
+        self,
+        data_obj: Any,
+        *,
+        schema: pa.Schema | None = None,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
     ) -> ExecuteResult:
         """`MergeInsertBuilder.execute`; `data_obj` may also be an asynchronous iterable of record batches."""
         begun = self._dataset._state
-        made, done = await self._run(merge_rows, data_obj, schema, memory_limit)
+        made, done = await self._run(merge_rows, data_obj, schema, memory_limit, progress=progress)
         self._dataset._move_to(made, begun)
         return done
 
@@ -239,8 +252,10 @@ class AsyncMergeInsertBuilder(MergeClausesBuilder):
         """`MergeInsertBuilder.analyze_plan`."""
         return await self._run(analyze_merge, data_obj, schema, memory_limit)
 
-    async def _run(self, make: Callable[..., Plan[T]], data: Any, schema: Any, memory_limit: int | None) -> T:
-        plan_of, answers_sync = self._plan(make, memory_limit), self._dataset._state.answers_sync
+    async def _run(
+        self, make: Callable[..., Plan[T]], data: Any, schema: Any, memory_limit: int | None, **more: Any
+    ) -> T:
+        plan_of, answers_sync = self._plan(make, memory_limit, **more), self._dataset._state.answers_sync
         rows = await async_rows_of(data, schema)
         if call_metrics.watchers:
             with call_metrics.count_call(make):

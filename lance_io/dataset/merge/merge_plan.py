@@ -16,6 +16,7 @@ from lance_io.commit.commit_files import CommitFiles
 from lance_io.dataset.changes.change_plans import change, repeat_on_conflict
 from lance_io.dataset.changes.delete_rows import deletion_of
 from lance_io.dataset.changes.rewrite_rows import files_like
+from lance_io.dataset.changes.row_progress import RowProgress
 from lance_io.dataset.columns.rewrite_columns import column_files
 from lance_io.dataset.join.source_rows import SourceRows
 from lance_io.dataset.merge.inserted_keys import InsertedKeys
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.merge.merge_clauses import MergeClauses
     from lance_io.dataset.merge.source_fit import SourceFit
+    from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.data_files import FilePlace, NewFiles
     from lance_io.dataset.write.input_data import AsyncRows, Rows
@@ -83,11 +85,16 @@ class Merged:
 
 
 def merge_rows(
-    state: DatasetState, clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows
+    state: DatasetState,
+    clauses: MergeClauses,
+    limit_bytes: int,
+    rows: Rows | AsyncRows,
+    progress: Progress | None = None,
 ) -> Plan[tuple[DatasetState, ExecuteResult]]:
     """Merge rows into the table; gives the new version, and what was done.
 
     limit_bytes  of memory
+    progress     is told how many rows are written, and of how many, by each attempt from the beginning
     Raises `UsageError` for clauses that change nothing, `OperationError` and `SchemaError` for what does not fit, and
     as `repeat_on_conflict`.
     """
@@ -101,7 +108,7 @@ def merge_rows(
             )
             return after, merged.result
 
-        return (yield from _Merge(state, clauses, source, limit_bytes).run(commit))
+        return (yield from _Merge(state, clauses, source, limit_bytes, progress).run(commit))
 
     try:
         return (yield from repeat_on_conflict(state, attempt, clauses.conflict_retries, clauses.retry_timeout))
@@ -153,11 +160,19 @@ def _pull(clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows) -> Pl
 class _Merge:
     """One attempt, on one version."""
 
-    def __init__(self, state: DatasetState, clauses: MergeClauses, source: SourceRows, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        state: DatasetState,
+        clauses: MergeClauses,
+        source: SourceRows,
+        limit_bytes: int,
+        progress: Progress | None = None,
+    ) -> None:
         self._state = state
         self._clauses = clauses
         self._source = source
         self._limit_bytes = limit_bytes
+        self._progress = progress
         self._fit = fit_columns(state, clauses, source.schema)
 
     def run(self, finish: Callable[[Merged], Plan[T]]) -> Plan[T]:
@@ -181,9 +196,15 @@ class _Merge:
         matches = self._new_matches((yield from writes_columns(state, clauses, self._fit)))
         try:
             yield from match_rows(state, self._source, self._fit, clauses, matches, self._limit_bytes)
-            return _result(matches, int((~matches.is_matched).sum()) if clauses.inserts else 0)
+            return _result(matches, self._num_inserts(matches))
         finally:
             matches.close()
+
+    def _num_inserts(self, matches: RowMatches) -> int:
+        return int((~matches.is_matched).sum()) if self._clauses.inserts else 0
+
+    def _told(self, matches: RowMatches) -> RowProgress:
+        return RowProgress(self._progress, matches.num_updated + self._num_inserts(matches))
 
     def _new_matches(self, patches: bool) -> RowMatches:
         return RowMatches(
@@ -198,7 +219,7 @@ class _Merge:
         self, matches: RowMatches, files: NewFiles, joined: str, finish: Callable[[Merged], Plan[T]]
     ) -> Plan[T]:
         state = self._state
-        writer = RowWriter(state, self._source, self._fit, files, self._limit_bytes)
+        writer = RowWriter(state, self._source, self._fit, files, self._limit_bytes, self._told(matches))
         if self._clauses.matched == "update":
             yield from writer.write_updated(matches)
         keys = yield from self._insert(writer, matches)
@@ -222,13 +243,14 @@ class _Merge:
         state, clauses = self._state, self._clauses
         patcher = ColumnPatcher(state, self._source, self._fit, clauses, self._limit_bytes)
         patches = column_files(state, patcher.schema, clauses.version)
-        writer = RowWriter(state, self._source, self._fit, files, self._limit_bytes, pads=False)
+        told = self._told(matches)
+        writer = RowWriter(state, self._source, self._fit, files, self._limit_bytes, told, pads=False)
 
         def write() -> Plan[T]:
             offsets = matches.patched()
             touched = state.places_by_id(list(offsets))
             if patcher.field_ids and touched:
-                changed = yield from patcher.write(matches, patches)
+                changed = yield from patcher.write(matches, patches, told)
             else:  # rows that were met and stay as they are
                 changed = [state.manifest.fragments[place] for place in touched]
             keys = yield from self._insert(writer, matches)

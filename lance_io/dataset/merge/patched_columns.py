@@ -33,8 +33,7 @@ from lance_io.table.transaction.draft import TOMBSTONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
-
+    from lance_io.dataset.changes.row_progress import RowProgress
     from lance_io.dataset.join.source_rows import SourceRows
     from lance_io.dataset.merge.match_rows import RowMatches
     from lance_io.dataset.merge.merge_clauses import MergeClauses
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     from lance_io.plans.streams import Stream
     from lance_io.spans import IntArray
     from lance_io.table.manifest.fragment import Fragment
-
-    Mask = npt.NDArray[np.bool_]
 
 
 def obstacles(state: DatasetState, fit: SourceFit, clauses: MergeClauses) -> list[str]:
@@ -106,22 +103,24 @@ class ColumnPatcher:
         """Of all fields that get other values."""
         return tuple(field.id for one in self._fields for field in one.walk())
 
-    def write(self, matches: RowMatches, files: NewFiles) -> Plan[list[Fragment]]:
+    def write(self, matches: RowMatches, files: NewFiles, told: RowProgress) -> Plan[list[Fragment]]:
         """Write the columns; gives the fragments, in which the columns of other files are dead.
 
         files  of `schema`
+        told   is told how many rows have their new values
         """
         state, num_bytes = self._state, self._source.num_bytes + self._source.num_rows * POSITION_BYTES
         positions = RowPositions(state, state.all_places)
         rows = PlacedRows(self._rows_schema(), positions.num_rows, num_bytes, self._limit_bytes // 8)
-        is_met = np.zeros(len(state.all_places), np.bool_)
+        num_met = np.zeros(len(state.all_places), np.int64)
         then = partial(self._patch, rows, positions)
         changed: list[Fragment] = []
         try:
-            yield from self._place(matches, rows, positions, is_met)
-            for place in np.flatnonzero(is_met).tolist():
+            yield from self._place(matches, rows, positions, num_met)
+            for place in np.flatnonzero(num_met).tolist():
                 written = yield from write_fragment_columns(state, place, files, self._scan, then)
                 changed.append(self._without_old(written))
+                told.add(int(num_met[place]))
         finally:
             rows.close()
         return changed
@@ -131,8 +130,8 @@ class ColumnPatcher:
         outputs = zip(self._fields, self._projection.outputs, strict=False)
         return pa.schema([pa.field(field.name, output.field.type) for field, output in outputs])
 
-    def _place(self, matches: RowMatches, rows: PlacedRows, positions: RowPositions, is_met: Mask) -> Plan[None]:
-        """Bring values of the source to where they belong. is_met: is told which fragments have any."""
+    def _place(self, matches: RowMatches, rows: PlacedRows, positions: RowPositions, num_met: IntArray) -> Plan[None]:
+        """Bring values of the source to where they belong. num_met: is told how many each fragment has."""
         ranges = iter(matches.updated())
         while (found := (yield Compute(partial(next, ranges, None), lambda: 1 << 20))) is not None:
             start, end, pairs = found
@@ -140,7 +139,8 @@ class ColumnPatcher:
             for first, chosen, load in self._source.pieces_of(numbers_here, start, end):
                 piece, part = (yield from load), pairs[chosen]
                 addresses = values_of(part.column(ROW_ADDRESS))
-                is_met[self._state.places_of((addresses >> np.uint64(32)).astype(np.int64))] = True
+                places = self._state.places_of((addresses >> np.uint64(32)).astype(np.int64))
+                num_met += np.bincount(places, minlength=len(num_met))
                 put = partial(self._put, piece, first, part, rows, positions.of(addresses))
                 yield Compute(put, partial(getattr, piece, "nbytes"))
 

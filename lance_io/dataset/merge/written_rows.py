@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from lance_io.dataset.changes.row_progress import RowProgress
     from lance_io.dataset.join.source_rows import SourceRows
     from lance_io.dataset.merge.inserted_keys import InsertedKeys
     from lance_io.dataset.merge.match_rows import RowMatches
@@ -66,10 +67,12 @@ class RowWriter:
         fit: SourceFit,
         files: NewFiles,
         limit_bytes: int,
+        told: RowProgress,
         *,
         pads: bool = True,
     ) -> None:
         self.num_inserted = 0
+        self._told = told
         self._source = source
         self._pads = pads and fit.is_partial
         cut = {field.id for field in fit.cut_structs} if pads else set()
@@ -169,7 +172,9 @@ class RowWriter:
 
     def _add(self, arrays: list[pa.Array]) -> Plan[None]:
         fields = [field.with_type(array.type) for field, array in zip(self._fields, arrays, strict=True)]
-        yield from self._files.add(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
+        batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        yield from self._files.add(batch)
+        self._told.add(batch.num_rows)
 
     def _written_field(self, field: Field) -> pa.Field:
         """A column as it comes: of the source, with what that says of it, or of the table, whose blobs are bytes."""
