@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from math import prod
 from pathlib import Path
@@ -34,6 +33,7 @@ from lance_io.format.extensions import (
     BFloat16Type,
     add_extension,
 )
+from lance_io.runtime.threads import LastingPool
 
 if TYPE_CHECKING:
     from lance_io.format.pandas_bfloat16 import PandasBFloat16Array as PandasBFloat16Array
@@ -278,7 +278,7 @@ class ImageURIArray(ImageArray):
         dtype = pa.binary() if storage_type is None else storage_type
         if dtype not in (pa.binary(), pa.large_binary()):
             raise UsageError("storage_type must be a binary type")
-        with ThreadPoolExecutor(_READS_AT_ONCE, "lance-io-images") as threads:
+        with LastingPool(_READS_AT_ONCE, "lance-io-images") as threads:
             files = list(threads.map(_read_image, self.storage.to_pylist()))
         return _of_storage(EncodedImageArray, EncodedImageType(dtype), pa.array(files, dtype))
 

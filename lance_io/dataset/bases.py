@@ -1,8 +1,8 @@
 """The classes of `pyarrow.dataset` that ours are subclasses of.
 
-They are defined in `pyarrow._dataset`; `pyarrow.dataset` adds file formats and filesystems that tables here have no
-use for. pyarrow imports pandas, where that is installed, while it makes them: 0.2 s, which opening a table and taking
-rows do without. So the public classes that need them are made when they are first asked for.
+pyarrow imports pandas, where that is installed, while it makes them: 0.2 s, which opening a table and taking rows do
+without. So the public classes that need them are made when they are first asked for. They are defined in
+`pyarrow._dataset`; DuckDB takes for datasets what is one, and looks only where `pyarrow.dataset` has been imported.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from lance_io import runtime
 
-runtime.load_modules_sync("pyarrow._dataset")
+runtime.load_modules_sync("pyarrow.dataset")
 
-from pyarrow._dataset import Dataset, Fragment, Scanner  # noqa: E402 - by a thread, before
+from pyarrow.dataset import Dataset, Fragment, Scanner  # noqa: E402 - by a thread, before
 
 __all__ = ["Dataset", "Fragment", "Scanner", "subclass"]
 

@@ -579,8 +579,12 @@ class OpenedDataset(SyncDataset):
 
 
 def dataset_class() -> type[LanceDataset]:
-    """The class of new datasets: an actual subclass of pyarrow's where that is loaded already."""
-    return _lance_dataset() if "pyarrow._dataset" in sys.modules else cast("type[LanceDataset]", OpenedDataset)
+    """The class of new datasets: an actual subclass of pyarrow's where that is loaded already, or DuckDB is.
+
+    DuckDB looks at the type, not at the class that it names: of others it reads all columns, as a stream.
+    """
+    is_wanted = not sys.modules.keys().isdisjoint(("pyarrow._dataset", "duckdb"))
+    return _lance_dataset() if is_wanted else cast("type[LanceDataset]", OpenedDataset)
 
 
 def new_dataset(state: DatasetState) -> LanceDataset:

@@ -8,19 +8,48 @@ module end later, when all threads of the program have.
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import threading
 import weakref
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
 T = TypeVar("T")
 _Work: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
+
+
+def _pools_of_python() -> ModuleType:
+    """`concurrent.futures.thread`, also where it is first imported after the main thread has come to its end.
+
+    It registers there what ends its pools with the main thread; Python refuses that when it is too late for it. Then
+    they are as ended as if they had been imported before. That others of the program import it fails no longer, either.
+    """
+    try:
+        return importlib.import_module("concurrent.futures.thread")
+    except RuntimeError:
+        if threading.main_thread().is_alive():
+            raise
+    register: Any = vars(threading)["_register_atexit"]
+    vars(threading)["_register_atexit"] = lambda *_, **__: None
+    try:
+        pools = importlib.import_module("concurrent.futures.thread")
+    finally:
+        vars(threading)["_register_atexit"] = register
+    vars(pools)["_shutdown"] = True
+    return pools
+
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+else:
+    ThreadPoolExecutor = _pools_of_python().ThreadPoolExecutor
 
 
 class LastingPool(ThreadPoolExecutor):
