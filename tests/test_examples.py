@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import lance
+import pyarrow as pa
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 import lance_io
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from types import ModuleType
-
-    import pyarrow as pa
 
     from tests.servers import S3Server
 
@@ -175,6 +177,94 @@ async def test_table_service_answers_as_pylance(s3: S3Server, s3_uri: str, monke
         assert spent['lance_io_requests_total{operation="get"}'] > 0
         assert not any(secret in "".join(after) for secret in (s3.user, s3.secret, s3.bucket))
     assert theirs.count_rows() == 1007
+
+
+@pytest.fixture
+def service() -> ModuleType:
+    """The module of the service, newly loaded."""
+    return load_example("service/table_service")
+
+
+@pytest.fixture
+async def client(tmp_path: Path, service: ModuleType) -> AsyncIterator[TestClient[Any, Any]]:
+    """The service of a table with unusual values."""
+    rows = {"id": [1, 2, 3], "name": ["x", "y", "repeat("], "price": [math.nan, -math.inf, math.inf]}
+    rows["parts"] = [{"inner": [math.nan, 1.5]}] * 3
+    lance.write_dataset(pa.table(rows), str(tmp_path / "t.lance"))
+    async with TestClient(TestServer(service.make_app(str(tmp_path / "t.lance")))) as client:
+        yield client
+
+
+async def test_table_service_answers_numbers_that_json_lacks(client: TestClient[Any, Any]) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    rows = []
+    for path in ("/rows/1", "/rows"):
+        answer = json.loads(await (await client.get(path)).text(), parse_constant=refuse)
+        rows += [answer["row"]] if "row" in answer else answer["rows"]
+    assert [row["price"] for row in rows] == ["NaN", "NaN", "-Infinity", "Infinity"]
+    assert rows[0]["parts"] == {"inner": ["NaN", 1.5]}
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "9" * 21, "٣" * 1000])
+async def test_table_service_knows_no_row_of_so_many_digits(client: TestClient[Any, Any], digits: str) -> None:
+    assert (await client.get(f"/rows/{digits}")).status == 404
+    assert (await client.get("/rows", params={"limit": digits})).status == 400
+
+
+async def test_table_service_refuses_text_that_is_not_utf8(client: TestClient[Any, Any]) -> None:
+    """Appends that come together are one commit: what is right must not fail with what is wrong."""
+    bodies = [b'{"id": 7, "name": "\xff\xfe"}', *(json.dumps({"id": n, "name": "é"}).encode() for n in (8, 9))]
+    answers = await asyncio.gather(*(client.post("/rows", data=body) for body in bodies))
+    assert [answer.status for answer in answers] == [400, 201, 201]
+    assert [(await client.get(f"/rows/{number}")).status for number in (7, 8, 9)] == [404, 200, 200]
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [
+        "length(repeat(name, 100000000)) > 3",
+        "repeat('x', 100000000) = name",
+        "REPEAT (name, 9) = name",
+        "lower(rpad(name, 100000000, 'x')) = name",
+        "repeat/* */(name, 9) = name",
+        '"repeat"(name, 9) = name',
+        "name = '' or " * 200 + "id = 1",
+    ],
+)
+async def test_table_service_bounds_the_work_of_filters(client: TestClient[Any, Any], filter: str) -> None:
+    assert (await client.get("/rows", params={"filter": filter})).status == 400
+
+
+@pytest.mark.parametrize(
+    ("filter", "ids"),
+    [
+        ("name = 'repeat('", [3]),
+        ("upper(name) IN ('X', 'Y') and (id > 1)", [2]),
+        ("cast(id as string) = '1' or not (id < 3)", [1, 3]),
+    ],
+)
+async def test_table_service_takes_ordinary_filters(client: TestClient[Any, Any], filter: str, ids: list[int]) -> None:
+    answer = await client.get("/rows", params={"filter": filter, "columns": "id"})
+    assert [row["id"] for row in (await answer.json())["rows"]] == ids
+
+
+async def test_table_service_knows_when_its_table_is_gone(
+    client: TestClient[Any, Any], service: ModuleType, tmp_path: Path
+) -> None:
+    assert (await client.get("/health")).status == 200
+    newest = client.app[service.NEWEST]
+    lance.dataset(str(tmp_path / "t.lance")).insert(pa.table({"id": [4]}))
+    await newest.look()
+    assert await (await client.get("/health")).json() == {"version": 2, "rows": 4, "fresh": True}
+    shutil.rmtree(tmp_path / "t.lance")
+    with pytest.raises(FileNotFoundError):
+        await newest.look()
+    assert (await client.get("/health")).status == 503
+    lance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "t.lance"))  # another table, at version 1
+    await newest.look()
+    assert (await client.get("/health")).status == 503
 
 
 async def test_table_service_ends_well_under_load(tmp_path: Path) -> None:

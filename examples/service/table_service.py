@@ -8,6 +8,9 @@
     GET  /metrics                                    for Prometheus
     GET  /health                                     200 while answers are up to date, 503 otherwise
 
+Filters may call the functions of `FUNCTIONS`, whose results are no longer than what they are made of. Numbers that
+JSON does not have are texts: "NaN", "Infinity", "-Infinity".
+
 Every answer is of one version. Appends that come together are one commit, and can be read by whoever got their answer.
 Versions of other writers are seen within a second. SIGTERM: no new connections, requests under way are answered, and
 rows that were acknowledged are there.
@@ -17,6 +20,8 @@ import argparse
 import asyncio
 import io
 import json
+import math
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,13 +32,19 @@ from aiohttp import web
 
 import lance_io
 from lance_io import metrics
-from lance_io.errors import BindError, EvaluationError, SchemaError, UsageError
+from lance_io.errors import BindError, EvaluationError, NotFound, SchemaError, UsageError
 
 LOOK_EVERY_S = 1.0
 ANSWER_WITHIN_S = 10.0
 STALE_AFTER_S = 30.0  # without a look at the newest version
 ROWS_MAX = 1000
 BODY_BYTES_MAX = 8 << 20
+DIGITS_MAX = 20  # of an id that is a number
+FILTER_LENGTH_MAX = 2000
+FUNCTIONS = {"abs", "cast", "ceil", "coalesce", "floor", "length", "lower", "round", "starts_with", "trim", "upper"}
+BEFORE_PARENTHESES = {"and", "between", "case", "decimal", "else", "in", "like", "not", "or", "then", "when"}
+QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
+CALLED = re.compile(r"(\w+)\s*\(")
 THEIR_FAULT = (BindError, EvaluationError, SchemaError, UsageError, pa.ArrowInvalid, UnicodeDecodeError)
 
 
@@ -43,12 +54,14 @@ class Newest:
     table    the version
     row_ids  the row id of each `id`
     seen_at  when somebody last looked whether there is a newer one
+    is_gone  the table was not there any more at that look
     """
 
     def __init__(self, table: lance_io.AsyncDataset) -> None:
         self.table = table
         self.row_ids: dict[object, int] = {}
         self.seen_at = time.monotonic()
+        self.is_gone = False
         self._known: set[str] = set()  # fragments, by their first data file
         self._moving = asyncio.Lock()
 
@@ -65,14 +78,24 @@ class Newest:
             self._known = {*fragments}
             self.table, self.seen_at = table, time.monotonic()
 
+    async def look(self) -> None:
+        """Go to the newest version. One request, and more where there is a newer one. Raises `OSError`."""
+        try:
+            newest = await self.table.latest_version()
+        except NotFound:
+            self.is_gone = True
+            raise
+        self.is_gone = newest < self.table.version  # another table is in its place
+        if newest > self.table.version:
+            await self.move(await self.table.checkout_version(None))
+        self.seen_at = time.monotonic()
+
     async def follow(self) -> None:
         """Look for versions of other writers, again and again: one request each time, which lists the newest."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
-                if await self.table.latest_version() > self.table.version:
-                    await self.move(await self.table.checkout_version(None))
-                self.seen_at = time.monotonic()
+                await self.look()
             except OSError as error:  # the store's: the next look may succeed, and until then /health tells
                 print(f"no look at the newest version: {error}", flush=True)
 
@@ -82,9 +105,18 @@ CALLS = web.AppKey("calls", metrics.CallRecorder)
 
 
 def json_answer(value: object, status: int = 200) -> web.Response:
-    """A value as JSON; what JSON lacks, such as times, as text."""
-    text = json.dumps(value, default=str) + "\n"
+    """A value as JSON; what JSON lacks, such as times and infinite numbers, as text."""
+    text = json.dumps(finite(value), default=str, allow_nan=False) + "\n"
     return web.Response(text=text, status=status, content_type="application/json")
+
+
+def finite(value: object) -> object:
+    """A value with texts for the numbers that JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    return [finite(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 async def get_row(request: web.Request) -> web.Response:
@@ -92,7 +124,7 @@ async def get_row(request: web.Request) -> web.Response:
     newest, asked = request.app[NEWEST], request.match_info["id"]
     table = newest.table
     row_id = newest.row_ids.get(asked)
-    if row_id is None and asked.isdecimal():
+    if row_id is None and asked.isdecimal() and len(asked) <= DIGITS_MAX:
         row_id = newest.row_ids.get(int(asked))
     try:
         found = [] if row_id is None else (await table._take_rows([row_id], table.schema.names)).to_pylist()
@@ -108,10 +140,23 @@ async def search_rows(request: web.Request) -> web.Response:
     query, table = request.query, request.app[NEWEST].table
     columns = query["columns"].split(",") if "columns" in query else None
     limit = query.get("limit", "100")
-    if not limit.isdecimal() or int(limit) > ROWS_MAX:
-        raise web.HTTPBadRequest(text=f"limit is a number up to {ROWS_MAX}, not {limit!r}\n")
+    if not limit.isdecimal() or len(limit) > DIGITS_MAX or int(limit) > ROWS_MAX:
+        raise web.HTTPBadRequest(text=f"limit is a number up to {ROWS_MAX}, not {limit[:DIGITS_MAX]!r}\n")
+    check_filter(query.get("filter", ""))
     found = await table.to_table(columns, query.get("filter"), limit=int(limit))
     return json_answer({"version": table.version, "rows": found.to_pylist()})
+
+
+def check_filter(text: str) -> None:
+    """Refuse what could take far more time and memory than its rows, such as `repeat(name, 100000000)`."""
+    if len(text) > FILTER_LENGTH_MAX:
+        raise web.HTTPBadRequest(text=f"a filter has at most {FILTER_LENGTH_MAX} characters, not {len(text)}\n")
+    outside = QUOTED.sub("quoted", text)
+    if "--" in outside or "/*" in outside:
+        raise web.HTTPBadRequest(text="a filter has no comments\n")
+    refused = sorted({name.lower() for name in CALLED.findall(outside)} - FUNCTIONS - BEFORE_PARENTHESES)
+    if refused:
+        raise web.HTTPBadRequest(text=f"filters may call {', '.join(sorted(FUNCTIONS))}, not {', '.join(refused)}\n")
 
 
 async def add_rows(request: web.Request) -> web.Response:
@@ -124,7 +169,12 @@ async def add_rows(request: web.Request) -> web.Response:
 
 
 def parse_rows(body: bytes, schema: pa.Schema) -> pa.Table:
-    """Lines of JSON as a table. Raises `pa.ArrowInvalid` for what the schema does not have."""
+    """Lines of JSON as a table.
+
+    Raises `pa.ArrowInvalid` for what the schema does not have, and `UnicodeDecodeError` for what is not UTF-8: in a
+    commit with others it would be found too late for those.
+    """
+    body.decode()
     fields = [
         field.with_type(pa.list_(field.type.value_type)) if isinstance(field.type, pa.FixedSizeListType) else field
         for field in schema
@@ -139,9 +189,9 @@ async def show_metrics(request: web.Request) -> web.Response:
 
 
 async def show_health(request: web.Request) -> web.Response:
-    """Which version is served; 503 where nobody has been able to look for a newer one for a while."""
+    """Which version is served; 503 where the table is gone, or nobody could look for a newer version for a while."""
     newest = request.app[NEWEST]
-    is_fresh = time.monotonic() - newest.seen_at < STALE_AFTER_S
+    is_fresh = not newest.is_gone and time.monotonic() - newest.seen_at < STALE_AFTER_S
     told = {"version": newest.table.version, "rows": await newest.table.count_rows(), "fresh": is_fresh}
     return json_answer(told, status=200 if is_fresh else 503)
 
