@@ -235,6 +235,11 @@ class StoreStats:
             self._add(operation, 0, num_bytes, num_requests if failed else 0, 0)
             self._in_flight -= num_requests
 
+    def sent_again(self, operation: Operation) -> None:
+        """A request went out once more, as its connection was closed before the answer began: no attempt of its own."""
+        with self._lock:
+            self._add(operation, 1, 0, 0, 1)
+
     def throttled(self, operation: Operation) -> None:
         """A request that failed did so because the store asks for fewer."""
         with self._lock:

@@ -87,7 +87,7 @@ class Client:
     def ask(self, download: Download) -> None:
         self.download = download
         self.over = 0
-        self.exchange = Exchange(b"GET", download, Patience(1, 1, 1), self._done, 0.0)
+        self.exchange = Exchange(b"GET", download, Patience(1, 1, 1), self._done, 0.0, lambda: None)
         self.connection.start(self.exchange, 0.0)
 
     def _done(self, exchange: Exchange) -> None:

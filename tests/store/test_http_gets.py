@@ -21,6 +21,7 @@ import trustme
 from lance_io.errors import AccessDenied, NotFound
 from lance_io.store import descriptors
 from lance_io.store.api import StoreFailure, Transient, WantedRange
+from lance_io.store.counters import OperationCounts, process_operations
 from lance_io.store.http import gets, pool, tcp
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.exchange import Origin
@@ -130,6 +131,12 @@ async def serve_last(server: FaultServer, asked: Asked, writer: asyncio.StreamWr
     writer.write(head(206, {**fields, "Connection": "close"}) + body)
 
 
+async def list_nothing(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """A list without objects."""
+    body = b"<ListBucketResult></ListBucketResult>"
+    writer.write(head(200, {"Content-Length": len(body)}) + body)
+
+
 # -- connections are kept and shared ----------------------------------------------------------------------------------
 
 
@@ -210,7 +217,29 @@ async def test_a_connection_that_was_closed_meanwhile_costs_no_attempt() -> None
         await asyncio.gather(read(store), read(store))
         await read(store)
         assert (len(server.requests), server.connections) == (4, 3)
-        assert store.stats.snapshot()["get"].errors == 0
+        counts = store.stats.snapshot()["get"]
+        assert (counts.requests, counts.retries, counts.errors) == (4, 1, 0)
+        await store.aclose()
+
+
+@pytest.mark.parametrize("fast_get", ["true", "long"])
+async def test_whatever_is_sent_counts(fast_get: str) -> None:
+    """Requests that the pool sends once more are requests of the store and of the process, lists and GETs."""
+    async with Counting(serve, hang_up, serve, hang_up, list_nothing) as server:
+        before = process_operations()
+        store = store_at(server.endpoint, client_max_retries="0")
+        await read(store)
+        if fast_get == "long":
+            await attempt(store._loop().gets, Download.of_range("key", 0, 1000))
+        else:
+            await read(store)
+        assert [key async for key in store.list("")] == []
+        assert len(server.requests) == 5
+        after = process_operations()
+        sent = {name: counts - before.get(name, OperationCounts()) for name, counts in after.items()}
+        begun = 1 if fast_get == "long" else 2  # an attempt by itself is counted by who makes it
+        assert (sent["get"].requests, sent["get"].retries) == (begun + 1, 1)
+        assert (sent["list"].requests, sent["list"].retries) == (2, 1)
         await store.aclose()
 
 
@@ -992,11 +1021,7 @@ def test_connections_of_a_loop_that_was_closed_under_them_do_not_count() -> None
 
 
 async def test_a_listing_opens_connections_for_the_reads_that_follow() -> None:
-    async def nothing(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
-        body = b"<ListBucketResult></ListBucketResult>"
-        writer.write(head(200, {"Content-Length": len(body)}) + body)
-
-    async with Counting(nothing) as server:
+    async with Counting(list_nothing) as server:
         store = store_at(server.endpoint)
         assert [meta async for meta in store.list("")] == []
         await turns_until(lambda: pool_of(store).num_idle == gets.OPEN_AHEAD)

@@ -85,7 +85,7 @@ class AzureStore(CloudStore[AccountClients]):
         if options.fast_get and clients.proxy is None:
             from lance_io.store.http.gets import HttpGets
 
-            own = HttpGets(ContainerSite(options, clients), options.identity, connections_max)
+            own = HttpGets(ContainerSite(options, clients), options.identity, connections_max, self.stats)
             return Connections(self, clients, user, own, None)
         from lance_io.store.azure.sdk_gets import SdkGets
 

@@ -106,7 +106,7 @@ class GcsStore(CloudStore[GcsState]):
         if options.transport == "http" and state.proxy is None:
             from lance_io.store.http.gets import HttpGets
 
-            own = HttpGets(GcsSite(options, state), options.identity, connections_max)
+            own = HttpGets(GcsSite(options, state), options.identity, connections_max, self.stats)
             return Connections(self, state, user, own, None)
         from lance_io.store.gcs.gcsfs_gets import GcsfsGets
 

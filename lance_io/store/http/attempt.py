@@ -48,7 +48,7 @@ class DownloadAttempt:
     def goes_on(self, head: bytes, patience: Patience, began_s: float) -> Exchange:
         """The request is under way already: the exchange that it is."""
         self._num_sent = 1
-        self._exchange = Exchange(head, self._download, patience, self._end_answered, began_s)
+        self._exchange = Exchange(head, self._download, patience, self._end_answered, began_s, self._gets.get_again)
         return self._exchange
 
     def _send(self, now_s: float) -> None:

@@ -109,6 +109,7 @@ class Exchange:
     sink      takes the body of a right answer (200, 206)
     patience  how long it may take
     done      called once, when it is over, on the loop; not after `cancel`
+    again     called when it goes out once more, over another connection
 
     What came of it: `error` is None when there was an answer. One of `status` 200 or 206 is in the sink, of
     others there are `headers`, by their names in lower case, and the beginning of the `body`. `waited_s` is how
@@ -118,6 +119,7 @@ class Exchange:
     plain: RangeGet | None = None  # of those, itself
 
     __slots__ = (
+        "again",
         "body",
         "connection",
         "done",
@@ -134,12 +136,19 @@ class Exchange:
     )
 
     def __init__(
-        self, head: bytes, sink: Sink, patience: Patience, done: Callable[[Exchange], None], now_s: float
+        self,
+        head: bytes,
+        sink: Sink,
+        patience: Patience,
+        done: Callable[[Exchange], None],
+        now_s: float,
+        again: Callable[[], None],
     ) -> None:
         self.head = head
         self.sink = sink
         self.patience = patience
         self.done = done
+        self.again = again
         self.ends_s = now_s + patience.total_s
         self.heard_s = now_s
         self.waited_s = 0.0

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lance_io.store.api import WantedRange
+    from lance_io.store.counters import Operation, StoreStats
     from lance_io.store.http.exchange import Origin, Patience, Sink
     from lance_io.store.http.pool import OriginPool
     from lance_io.store.policies.download import Download
@@ -58,10 +59,13 @@ class HttpGets:
     """Sends the downloads of one store on one event loop.
 
     who              the bucket: all stores of it share `connections_max` to an endpoint
+    stats            of the store: counts what goes out once more
     """
 
-    def __init__(self, site: Site, who: str, connections_max: int) -> None:
+    def __init__(self, site: Site, who: str, connections_max: int, stats: StoreStats) -> None:
         self.site = site
+        self.get_again = partial(stats.sent_again, "get")
+        self._stats = stats
         self._who = who
         self._connections_max = connections_max
         self.loop = asyncio.get_running_loop()
@@ -73,7 +77,7 @@ class HttpGets:
         attempt.begin()
         return attempt
 
-    async def ask(self, query: Mapping[str, str], name: str, operation: str) -> bytes:
+    async def ask(self, query: Mapping[str, str], name: str, operation: Operation) -> bytes:
         """The answer to a question about the objects, such as for a list of them.
 
         Raises our errors only; `Transient` where another attempt may help.
@@ -86,7 +90,7 @@ class HttpGets:
                 await site.make_ready(name)
             document = Document(name, operation)
             origin, head = site.question(query)
-            exchange = await self._carry(document, (origin, head), 0)
+            exchange = await self._carry(document, (origin, head), partial(self._stats.sent_again, operation))
             if exchange.error is not None:
                 raise failure_of(exchange.error, name, operation, None) from None
             if exchange.status == 200:
@@ -95,10 +99,10 @@ class HttpGets:
             site.refused(exchange, name, operation)
         raise sent_around(exchange, name, operation)
 
-    async def _carry(self, sink: Sink, request: tuple[Origin, bytes], num_bytes: int) -> Exchange:
+    async def _carry(self, sink: Sink, request: tuple[Origin, bytes], again: Callable[[], None]) -> Exchange:
         """Send a request and wait until it is over."""
         ended = self.loop.create_future()
-        exchange = self.send(sink, request, num_bytes, partial(set_done, ended), self.loop.time())
+        exchange = self.send(sink, request, 0, partial(set_done, ended), self.loop.time(), again)
         try:
             await ended
         except asyncio.CancelledError:
@@ -113,14 +117,16 @@ class HttpGets:
         num_bytes: int,
         done: Callable[[Exchange], None],
         now_s: float,
+        again: Callable[[], None] | None = None,
     ) -> Exchange:
         """Send a request now; `done` is called when it is over, in a later turn of the loop.
 
         request    of the site
         num_bytes  that its answer should have, for the time that it may take
+        again      called when it goes out once more; None counts it as a GET
         """
         origin, head = request
-        exchange = Exchange(head, sink, self.site.patience(num_bytes), done, now_s)
+        exchange = Exchange(head, sink, self.site.patience(num_bytes), done, now_s, again or self.get_again)
         self.pool(origin).send(exchange, now_s)
         return exchange
 

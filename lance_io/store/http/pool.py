@@ -328,6 +328,7 @@ class OriginPool:
         while self._resent:
             exchange = self._resent.popleft()
             if not exchange.is_over:
+                exchange.again()
                 self._start([(connection, exchange)], self.loop.time())
                 return
         self.free(connection)

@@ -158,6 +158,10 @@ class RangeGet:
 
     # -- for the connection: an exchange and its sink ----------------------------------------------------------------
 
+    def again(self) -> None:
+        """See `Exchange`."""
+        self._of.sending.stats.sent_again("get")
+
     @property
     def plain(self) -> RangeGet:
         """Of an exchange: it understands the usual answer only, see `general`."""
