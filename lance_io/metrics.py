@@ -22,7 +22,7 @@ from lance_io.io.cache import process_cache_stats
 from lance_io.io.call_metrics import CallMetrics, on_call
 from lance_io.io.stats import process_stats
 from lance_io.records import dataclass
-from lance_io.store.counters import process_operations
+from lance_io.store.counters import CONNECTIONS, process_operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -84,6 +84,13 @@ _BY_OPERATION: Final = (  # with the field of `OperationCounts`
     (Metric("lance_io.request.errors", "counter", "{request}", "failed or given up", _OPERATION), "errors"),
     (Metric("lance_io.retries", "counter", "{request}", "requests made again: failed or late", _OPERATION), "retries"),
     (Metric("lance_io.throttles", "counter", "{request}", "refusals: ask for less", _OPERATION), "throttles"),
+    (Metric("lance_io.hedges", "counter", "{request}", "requests made again as they were late", _OPERATION), "hedges"),
+)
+_OF_CONNECTIONS: Final = (  # with the field of `ConnectionCounts`
+    (Metric("lance_io.connections.open", "gauge", "{connection}", "connections that are open"), "num_open"),
+    (Metric("lance_io.connections.idle", "gauge", "{connection}", "of these, without a request"), "num_idle"),
+    (Metric("lance_io.connections.opened", "counter", "{connection}", "connections that were opened"), "num_opened"),
+    (Metric("lance_io.connections.handshake", "counter", "s", "time that opening them took"), "handshake_s"),
 )
 _OF_READS: Final = (  # with the attribute of `IoStats`
     (Metric("lance_io.ranges", "counter", "{range}", "byte ranges asked for"), "num_ranges"),
@@ -123,7 +130,7 @@ CALL_ROUNDS: Final = Metric("lance_io.call.rounds", "histogram", "{round}", "rou
 CALL_FAILURES: Final = Metric("lance_io.call.failures", "counter", "{call}", "calls that raised something", _CALL)
 
 METRICS: Final = (
-    *(metric for metric, _ in (*_BY_OPERATION, *_OF_READS, *_OF_CACHES, *_BY_COMMIT, *_OF_GROUPS)),
+    *(metric for metric, _ in (*_BY_OPERATION, *_OF_CONNECTIONS, *_OF_READS, *_OF_CACHES, *_BY_COMMIT, *_OF_GROUPS)),
     CALL_SECONDS,
     CALL_ROUNDS,
     CALL_FAILURES,
@@ -139,6 +146,8 @@ def collect() -> list[Sample]:
         for metric, field in _BY_OPERATION
         for name, counts in operations.items()
     ]
+    connections = CONNECTIONS.total()
+    samples += [Sample(metric, (), getattr(connections, field)) for metric, field in _OF_CONNECTIONS]
     samples += [Sample(metric, (), getattr(reads, field)) for metric, field in _OF_READS]
     samples += [Sample(metric, (), getattr(caches, field)) for metric, field in _OF_CACHES]
     samples += [

@@ -12,7 +12,7 @@ from collections import deque
 from contextvars import ContextVar
 from dataclasses import field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from lance_io.records import dataclass
 from lance_io.redaction import hide_secrets
@@ -50,6 +50,7 @@ class OperationCounts:
     errors     requests that failed or were given up (of a hedged read the slower one), whatever came of it
     retries    requests that repeat one that failed, or was late
     throttles  of the errors those by which the store asked for fewer requests
+    hedges     of the retries those of requests that were only late
     """
 
     requests: int = 0
@@ -57,6 +58,7 @@ class OperationCounts:
     errors: int = 0
     retries: int = 0
     throttles: int = 0
+    hedges: int = 0
 
     def __sub__(self, earlier: OperationCounts) -> OperationCounts:
         return OperationCounts(
@@ -65,6 +67,7 @@ class OperationCounts:
             self.errors - earlier.errors,
             self.retries - earlier.retries,
             self.throttles - earlier.throttles,
+            self.hedges - earlier.hedges,
         )
 
 
@@ -153,6 +156,68 @@ _of_process: Final = Tally()
 def process_operations() -> dict[Operation, OperationCounts]:
     """What this process has asked of stores, all together, those among them that are closed; it only grows."""
     return {name: OperationCounts(*numbers) for name, numbers in _of_process.total().items()}
+
+
+class HasConnections(Protocol):
+    """A pool of connections."""
+
+    @property
+    def num_open(self) -> int:
+        """Connections, idle ones among them."""
+
+    @property
+    def num_idle(self) -> int:
+        """Connections that carry no request."""
+
+
+class ConnectionCounts(NamedTuple):
+    """Connections of this process's own HTTP client.
+
+    num_open, num_idle  now; idle ones are open
+    num_opened          ever
+    handshake_s         that opening these has taken, with TLS
+    """
+
+    num_open: int
+    num_idle: int
+    num_opened: int
+    handshake_s: float
+
+
+class ConnectionTally:
+    """Counts connections of pools that come and go. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._pools: weakref.WeakSet[HasConnections] = weakref.WeakSet()
+        self.start_over()
+        survive_fork(self)
+
+    def start_over(self) -> None:
+        """Begin at zero: the connections of a fork's parent are the parent's."""
+        self._lock = threading.RLock()  # a collection of garbage inside of it may end a pool
+        self._pools = weakref.WeakSet()
+        self._num_opened, self._handshake_s = 0, 0.0
+
+    def follow(self, pool: HasConnections) -> None:
+        """Count the connections that a pool has, for as long as it lives."""
+        with self._lock:
+            self._pools.add(pool)
+
+    def opened(self, handshake_s: float) -> None:
+        """One more is open, which took so long."""
+        with self._lock:
+            self._num_opened += 1
+            self._handshake_s += handshake_s
+
+    def total(self) -> ConnectionCounts:
+        """The numbers now."""
+        with self._lock:
+            pools = list(self._pools)
+            num_open, num_idle = sum(one.num_open for one in pools), sum(one.num_idle for one in pools)
+            return ConnectionCounts(num_open, num_idle, self._num_opened, self._handshake_s)
+
+
+CONNECTIONS: Final = ConnectionTally()
 
 
 class StoreStats:
@@ -258,6 +323,7 @@ class StoreStats:
         """
         with self._lock:
             self._add(operation, 0, 0, 0, 1)
+            self._counts[operation][5] += late
         told = told or on_retry.get()
         if told is not None:
             told(late)
@@ -265,7 +331,7 @@ class StoreStats:
     def _add(self, operation: Operation, requests: int, num_bytes: int, errors: int, retries: int) -> None:
         counts = self._counts.get(operation)
         if counts is None:
-            counts = self._counts[operation] = [0, 0, 0, 0, 0]
+            counts = self._counts[operation] = [0, 0, 0, 0, 0, 0]
         counts[0] += requests
         counts[1] += num_bytes
         counts[2] += errors

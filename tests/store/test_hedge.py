@@ -237,6 +237,7 @@ def test_the_first_complete_answer_wins(steps: list[Step], outcome: str, took_s:
     assert stats.in_flight == 0
     counts = stats.snapshot()["get"]
     assert (counts.requests, counts.retries) == (len(steps) - 1, len(steps) - 1)
+    assert counts.hedges == counts.retries, "these were late, and none had failed"
 
 
 def test_cancelling_ends_both() -> None:

@@ -21,7 +21,7 @@ import trustme
 from lance_io.errors import AccessDenied, NotFound
 from lance_io.store import descriptors
 from lance_io.store.api import StoreFailure, Transient, WantedRange
-from lance_io.store.counters import OperationCounts, process_operations
+from lance_io.store.counters import CONNECTIONS, OperationCounts, process_operations
 from lance_io.store.http import gets, pool, tcp
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.exchange import Origin
@@ -257,6 +257,23 @@ async def test_but_only_once_and_not_over_a_new_connection() -> None:
             await read(store)
         assert len(server.requests) == 1
         await store.aclose()
+
+
+async def test_connections_are_counted() -> None:
+    """Open and idle ones now, and all that were opened, as the server sees them."""
+    gc.collect()
+    before = CONNECTIONS.total()
+    async with Counting() as server:
+        store = store_at(server.endpoint)
+        await asyncio.gather(read(store), read(store), read(store))
+        now = CONNECTIONS.total()
+        assert now.num_opened - before.num_opened == server.connections == now.num_open - before.num_open == 3
+        assert now.num_idle - before.num_idle == 3
+        await read(store)
+        assert CONNECTIONS.total() == now and now.handshake_s > before.handshake_s
+        await store.aclose()
+    after = CONNECTIONS.total()
+    assert (after.num_open, after.num_idle, after.num_opened) == (before.num_open, before.num_idle, now.num_opened)
 
 
 async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from lance_io.store.counters import CONNECTIONS
 from lance_io.store.descriptors import count_sockets, is_out_of_descriptors, may_open_socket
 from lance_io.store.forking import never_finalize
 from lance_io.store.http.addresses import Addresses
@@ -71,6 +72,7 @@ class OriginPool:
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._all_lost: asyncio.Future[None] | None = None
+        CONNECTIONS.follow(self)
 
     def __repr__(self) -> str:
         where = f"{self.origin.host}:{self.origin.port}"
@@ -257,7 +259,8 @@ class OriginPool:
             self._open_by_task(connect_s)
             return
         limit_s = connect_s if addresses.is_only(address) else connect_s / 2  # the others are to have some, too
-        done = partial(self._end_dial, self.loop.time() + connect_s)
+        now_s = self.loop.time()
+        done = partial(self._end_dial, now_s, now_s + connect_s)
         self._opening.add(Dial(self.loop, address, self.origin.port, limit_s, done))
 
     def _open_by_task(self, connect_s: float) -> None:
@@ -265,11 +268,11 @@ class OriginPool:
         self._opening.add(task)
         task.add_done_callback(self._end_opening)
 
-    def _end_dial(self, ends_s: float, dial: Dial, outcome: socket.socket | OSError) -> None:
+    def _end_dial(self, began_s: float, ends_s: float, dial: Dial, outcome: socket.socket | OSError) -> None:
         """The short way has ended; the long one tries the other addresses, too, in what is left of the time."""
         self._opening.discard(dial)
         if not isinstance(outcome, OSError):
-            self._take_socket(outcome, dial.address)
+            self._take_socket(outcome, dial.address, began_s)
             self._opening_ended(None)
             return
         self._addresses.shun(dial.address)
@@ -278,12 +281,12 @@ class OriginPool:
         else:
             self._open_by_task(ends_s - self.loop.time())
 
-    def _take_socket(self, made: socket.socket, address: str) -> None:
+    def _take_socket(self, made: socket.socket, address: str, began_s: float) -> None:
         connection = Connection(self, self._scratch, address)
         if self._group is None and IS_THERE:
             self._group = SocketGroup(self.loop, self)
         TcpTransport(self.loop, made, connection, self._group)
-        self._take(connection)
+        self._take(connection, began_s)
 
     async def _open_one(self, connect_s: float) -> None:
         tls = self.origin.tls
@@ -302,6 +305,7 @@ class OriginPool:
                         raise
 
     async def _open_at(self, address: str, context: ssl.SSLContext | None) -> None:
+        began_s = self.loop.time()
         if context is not None:
             _, connection = await self.loop.create_connection(
                 lambda: Connection(self, self._scratch, address),
@@ -310,7 +314,7 @@ class OriginPool:
                 ssl=context,
                 server_hostname=self.origin.host,
             )
-            self._take(connection)
+            self._take(connection, began_s)
             return
         made = tcp_socket(address)
         try:
@@ -318,10 +322,11 @@ class OriginPool:
         except BaseException:
             made.close()
             raise
-        self._take_socket(made, address)
+        self._take_socket(made, address, began_s)
 
-    def _take(self, connection: Connection) -> None:
-        """A connection is open: those that need a new one come first."""
+    def _take(self, connection: Connection, began_s: float) -> None:
+        """A connection is open, whose opening began at `began_s`: requests that need a new one come first."""
+        CONNECTIONS.opened(self.loop.time() - began_s)
         count_sockets(1)
         self._open.add(connection)
         self._pause_s = PAUSE_FIRST_S
