@@ -29,6 +29,7 @@ from lance_io.table.manifest.manifest_file import encode_manifest_file
 from lance_io.table.manifest.row_ids import decode_row_ids, decode_row_versions
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.apply import Creation, build_manifest
+from lance_io.table.transaction.effects import effects_of
 from lance_io.table.transaction.transaction import Transaction, decode_transaction
 from tests.fuzz.test_found import change_manifest
 
@@ -210,6 +211,38 @@ def test_every_version_is_built_as_pylance_built_it(history: History) -> None:
         assert names == changes | {"CreateIndex", "DataReplacement", "Update"}
     else:
         assert names >= changes - {"ReserveFragments", "Rewrite"}
+
+
+def test_effects_are_what_differs_between_versions_of_pylance(history: History) -> None:
+    seen = set()
+    for version in sorted(history)[1:]:
+        before, after = ({one.id: one for one in history[each][0].message.fragments} for each in (version - 1, version))
+        operation = decode_transaction(history[version][1]).operation
+        effects = effects_of(operation)
+        if isinstance(operation, ops.Restore):
+            assert effects == effects_of(ops.Restore(1))
+            continue
+        if isinstance(operation, ops.Overwrite):  # it keeps none
+            before = {}
+        seen |= {name for name in ("added", "changed", "listed", "removed", "replaced") if getattr(effects, name)}
+        assert effects.removed == before.keys() - after.keys()
+        assert len(effects.added) == len(after.keys() - before.keys())
+        kept = before.keys() & after.keys()
+        ids = {one.id for one in effects.restated} | {one.fragment_id for one in effects.replaced}
+        if not isinstance(operation, ops.Project):  # files without columns go by themselves
+            assert {one for one in kept if shape(before[one]) != shape(after[one])} <= ids <= kept
+        there = {file.path for one in before.values() for file in one.files}
+        new = {file.path for one in after.values() for file in one.files} - there
+        assert {file.path for file in effects.named} - there == new
+        rows = {file.path for one in after.keys() - before.keys() for file in after[one].files}
+        assert {file.path for file in effects.new_rows} == rows
+    assert seen >= {"added", "changed", "listed"}
+    assert len(history) <= 20 or seen == {"added", "changed", "listed", "removed", "replaced"}
+
+
+def shape(fragment: table_pb2.DataFragment) -> tuple[Any, Any]:
+    """What operations say of a fragment."""
+    return fragment.files[:], fragment.deletion_file
 
 
 # -- small tables ----------------------------------------------------------------------------------------------------

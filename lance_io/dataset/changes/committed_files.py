@@ -9,7 +9,7 @@ What records say among themselves is checked when the next version is built (`ta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from lance_io.dataset.version.validation import open_file
 from lance_io.dataset.write.written_files import written_columns
@@ -22,6 +22,7 @@ from lance_io.plans.plan import Together
 from lance_io.table.manifest.paths import DATA, check_relative
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.column_records import check_record
+from lance_io.table.transaction.effects import effects_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,10 +30,8 @@ if TYPE_CHECKING:
     from lance_io.dataset.write.write_rows import WriteTarget
     from lance_io.levels.path import LeafPath
     from lance_io.plans.plan import Plan
-    from lance_io.table.manifest.fragment import DataFile, Fragment
+    from lance_io.table.manifest.fragment import DataFile
     from lance_io.table.manifest.manifest import Manifest
-
-    Changed: TypeAlias = "tuple[Sequence[Fragment], Sequence[Fragment]]"
 
 
 def check_columns_of_files(target: WriteTarget, operation: ops.Operation, base: Manifest | None) -> list[Plan[None]]:
@@ -74,11 +73,10 @@ def _all_of(plans: list[Plan[None]]) -> Plan[None]:
 
 def _new_files(operation: ops.Operation, base: Manifest | None) -> Iterator[DataFile]:
     """Files that an operation adds."""
-    added, changed = _fragments(operation)
-    for fragment in added:
-        yield from fragment.files
-    if isinstance(operation, ops.DataReplacement):
-        yield from (one.new_file for one in operation.replacements)
+    effects = effects_of(operation)
+    yield from effects.new_rows
+    yield from (one.new_file for one in effects.replaced)
+    changed = [*effects.restated]
     if not changed or base is None:
         return
     ids = {fragment.id for fragment in changed}
@@ -89,22 +87,6 @@ def _new_files(operation: ops.Operation, base: Manifest | None) -> Iterator[Data
         for file in base.message.fragments[place].files
     }
     yield from (file for fragment in changed for file in fragment.files if file.path not in before)
-
-
-def _fragments(operation: ops.Operation) -> Changed:
-    """Fragments that an operation adds, and those that it has in a new state."""
-    match operation:
-        case ops.Append() | ops.Overwrite():
-            return operation.fragments, ()
-        case ops.Merge():
-            return (), operation.fragments
-        case ops.Update():
-            return operation.new_fragments, operation.updated_fragments
-        case ops.Delete():
-            return (), operation.updated_fragments
-        case ops.Rewrite():
-            return [fragment for group in operation.groups for fragment in group.new_fragments], ()
-    return (), ()
 
 
 def _look_into(target: WriteTarget, file: DataFile, wanted: Mapping[int, LeafPath]) -> Plan[None]:

@@ -19,7 +19,9 @@ from lance_io.table.transaction import index_coverage as coverage
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.base_ids import refer_to_base, refer_to_own
 from lance_io.table.transaction.column_records import check_record
+from lance_io.table.transaction.conflicts import touched_fragments
 from lance_io.table.transaction.draft import TOMBSTONE, Creation, Draft, NextVersion
+from lance_io.table.transaction.effects import effects_of
 from lance_io.table.transaction.field_ids import above_mark, check_columns, check_merge, check_project, settle_keys
 from lance_io.table.transaction.lineage import stamp_all, stamp_moved, stamp_updated
 from lance_io.table.transaction.named_twice import added_files
@@ -84,6 +86,7 @@ def build_manifest(
             raise OperationError(f"the manifest of version {transaction.operation.version} is needed to restore it")
         draft.replace_by(restored)
     added = added_files(current, transaction.operation)
+    draft.touch(effects_of(transaction.operation))
     apply(draft, transaction.operation)
     for mark in marks:
         _set_mark(draft, mark)
@@ -103,13 +106,11 @@ def _set_mark(draft: Draft, mark: ConfigMark) -> None:
 # -- operations ------------------------------------------------------------------------------------------------------
 
 
-def _append(draft: Draft, operation: ops.Append) -> None:
-    draft.touch(operation.fragments)
+def _append(draft: Draft, _: ops.Append) -> None:
     draft.add_rows(draft.operation.fragments)
 
 
 def _delete(draft: Draft, operation: ops.Delete) -> None:
-    draft.touch((), operation.updated_fragments)
     draft.update(draft.operation.updated_fragments)
     draft.remove(operation.deleted_fragment_ids)
 
@@ -132,7 +133,6 @@ def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
     for fragment in fragments:
         fragment.id = 0  # numbered anew, whatever the writer thought
     check_columns(fragments, operation.new_schema)
-    draft.touch(operation.fragments)
     schema = draft.operation.schema
     draft.set_schema(schema if draft.mark is None else above_mark(draft.mark, schema, fragments))
     draft.add_rows(fragments)
@@ -155,7 +155,6 @@ def _rewrite(draft: Draft, operation: ops.Rewrite) -> None:
     groups = [(group.old_fragments, group.new_fragments) for group in message.groups]
     if message.old_fragments or message.new_fragments:
         groups.append((message.old_fragments, message.new_fragments))
-    draft.touch(fragment for group in operation.groups for fragment in group.new_fragments)
     draft.remove(fragment.id for old, _ in groups for fragment in old)
     new_ids = [frozenset(fragment.id for fragment in draft.add(new)) for _, new in groups]
     before = draft.version - 1
@@ -172,10 +171,9 @@ def _merge(draft: Draft, operation: ops.Merge) -> None:
     if missing:
         raise OperationError(f"Merge must list all fragments of the table, but {min(missing)} is missing")
     check_merge(message, draft.operation.fragments, draft.operation.schema)
-    files = {fragment.id: _paths(fragment) for fragment in message.fragments}
+    files = {fragment.id: _paths(fragment) for fragment in message.fragments} if draft.stable else {}
     message.ClearField("fragments")
     message.fragments.extend(draft.operation.fragments)
-    draft.touched += [(changed, files.get(changed.id, ())) for changed in operation.fragments]
     if draft.stable:
         for changed in message.fragments:
             if _paths(changed) != files.get(changed.id):  # every row got values
@@ -209,10 +207,9 @@ def _reserve(draft: Draft, operation: ops.ReserveFragments) -> None:
 
 
 def _update(draft: Draft, operation: ops.Update) -> None:
-    touched = {fragment.id for fragment in operation.updated_fragments}.union(operation.removed_fragment_ids)
+    touched = touched_fragments(operation)
     sources = [fragment for fragment in draft.message.fragments if fragment.id in touched]
     sources = list(table_pb2.Manifest(fragments=sources).fragments)  # as they are before the update
-    draft.touch(operation.new_fragments, operation.updated_fragments)
     draft.update(draft.operation.updated_fragments)
     draft.remove(operation.removed_fragment_ids)
     moved = []

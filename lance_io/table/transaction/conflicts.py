@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from lance_io.errors import CommitConflictError
 from lance_io.table.manifest.index_section import FRAGMENT_REUSE, MEM_WAL, IndexMetadata
 from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.effects import effects_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -75,7 +76,7 @@ def _lost_target(mine: ops.Operation, other: ops.Operation) -> str | None:
     """Which data can no longer be replaced, in the words of pylance; None where that is not the reason."""
     if not isinstance(mine, ops.DataReplacement):
         return None
-    gone = removed_fragments(other)
+    gone = effects_of(other).removed
     for one in mine.replacements:
         if one.fragment_id in gone:
             return f"DataReplacement target fragment {one.fragment_id} was removed"
@@ -126,25 +127,10 @@ def _ids(fragments: Iterable[Fragment]) -> frozenset[int]:
     return frozenset(fragment.id for fragment in fragments)
 
 
-def removed_fragments(operation: ops.Operation) -> frozenset[int]:
-    """Fragments that are gone."""
-    if isinstance(operation, ops.Delete):
-        return frozenset(operation.deleted_fragment_ids)
-    if isinstance(operation, ops.Update):
-        return frozenset(operation.removed_fragment_ids)
-    if isinstance(operation, ops.Rewrite):
-        return frozenset().union(*(_ids(group.old_fragments) for group in operation.groups))
-    return frozenset()
-
-
 def touched_fragments(operation: ops.Operation) -> frozenset[int]:
     """FR of the module's text."""
-    touched = removed_fragments(operation)
-    if isinstance(operation, (ops.Delete, ops.Update)):
-        return touched | _ids(operation.updated_fragments)
-    if isinstance(operation, ops.DataReplacement):
-        return frozenset(one.fragment_id for one in operation.replacements)
-    return touched
+    effects = effects_of(operation)
+    return effects.removed.union(_ids(effects.changed), (one.fragment_id for one in effects.replaced))
 
 
 def _replaced_fields(operation: ops.DataReplacement) -> frozenset[int]:
@@ -164,7 +150,7 @@ def _rows(mine: ops.Operation, other: ops.Operation, knows_rows: bool) -> Verdic
     common = touched_fragments(mine) & touched_fragments(other)
     if not common:
         return OK
-    if not knows_rows or common & (removed_fragments(mine) | removed_fragments(other)):
+    if not knows_rows or common & (effects_of(mine).removed | effects_of(other).removed):
         return RETRYABLE
     assert isinstance(mine, (ops.Delete, ops.Update)) and isinstance(other, (ops.Delete, ops.Update))
     files = {fragment.id: fragment.files for fragment in mine.updated_fragments}
@@ -251,7 +237,7 @@ def _restored_metadata(mine: ops.Operation, other: ops.Operation) -> Verdict:
 
 def _check_replace_delete(mine: ops.Operation, other: ops.Operation) -> Verdict:
     """e: a fragment whose data is to be replaced is gone."""
-    return OK if touched_fragments(mine).isdisjoint(removed_fragments(other)) else INCOMPATIBLE
+    return OK if touched_fragments(mine).isdisjoint(effects_of(other).removed) else INCOMPATIBLE
 
 
 def _check_replace_update(mine: ops.Operation, other: ops.Operation) -> Verdict:
@@ -300,7 +286,7 @@ def _check_rewrite_index(mine: ops.Operation, other: ops.Operation) -> Verdict:
         split = any(ids is None or any(group & ids and not group <= ids for group in groups) for ids in covered)
         return RETRYABLE if split else OK
     pair = (mine, other)
-    moved = frozenset[int]().union(*(removed_fragments(each) for each in pair if isinstance(each, ops.Rewrite)))
+    moved = frozenset[int]().union(*(effects_of(each).removed for each in pair if isinstance(each, ops.Rewrite)))
     indices = [index for each in pair if isinstance(each, ops.CreateIndex) for index in each.new_indices]
     meet = any(index.fragment_ids is None or not moved.isdisjoint(index.fragment_ids) for index in indices)
     return RETRYABLE if moved and meet else OK

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from lance_io.records import dataclass
 from lance_io.table.manifest.paths import DATA
 from lance_io.table.transaction import operations as ops
-from lance_io.table.transaction.conflicts import removed_fragments, touched_fragments
+from lance_io.table.transaction.conflicts import touched_fragments
+from lance_io.table.transaction.effects import effects_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,14 +43,7 @@ def discontinuity(
 
 def new_data_files(transaction: Transaction) -> list[str]:
     """Paths of the data files that a transaction adds to the table's own folder, below that."""
-    operation = transaction.operation
-    groups = operation.groups if isinstance(operation, ops.Rewrite) else ()
-    added = [fragment for group in groups for fragment in group.new_fragments]
-    if isinstance(operation, (ops.Append, ops.Overwrite)):
-        added += operation.fragments
-    if isinstance(operation, ops.Update):
-        added += operation.new_fragments
-    return [f"{DATA}/{file.path}" for fragment in added for file in fragment.files if file.base_id is None]
+    return [f"{DATA}/{file.path}" for file in effects_of(transaction.operation).new_rows if file.base_id is None]
 
 
 def data_files_in(transaction: Transaction, newest: Manifest) -> Literal["all", "some", "none"]:
@@ -107,9 +101,9 @@ def _same_table(pair: _Pair, _: Any) -> str | None:
 
 def _find_touched(pair: _Pair, operation: Any) -> str | None:
     """What it changes; deletions of known rows can be merged with others."""
-    touched, removed = touched_fragments(operation), removed_fragments(operation)
+    touched = touched_fragments(operation)
     is_mergeable = pair.knows_rows and getattr(operation, "update_mode", "rewrite_rows") == "rewrite_rows"
-    checked = removed if is_mergeable else touched
+    checked = effects_of(operation).removed if is_mergeable else touched
     return pair.find_change(touched, deletions=False) or pair.find_change(checked, deletions=True)
 
 

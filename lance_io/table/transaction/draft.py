@@ -29,9 +29,9 @@ from lance_io.table.transaction.lineage import RowIdCounter, is_spilled, stamp_n
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.manifest import Manifest
     from lance_io.table.transaction.column_records import Touched
+    from lance_io.table.transaction.effects import Effects
     from lance_io.table.transaction.named_twice import FileName
     from lance_io.table.transaction.transaction import Transaction
 
@@ -164,9 +164,12 @@ class Draft:
                 self.row_ids.assign(fragment)
                 stamp_new(fragment, self.version)
 
-    def touch(self, new: Iterable[Fragment], changed: Sequence[Fragment] = ()) -> None:
-        """Note which fragments are added and which will be changed, before they are."""
-        self.touched += [(fragment, ()) for fragment in new]
+    def touch(self, effects: Effects) -> None:
+        """Note which fragments will be added and changed, before they are."""
+        self.touched += [(fragment, ()) for fragment in effects.added]
+        changed = [*effects.restated]
+        if not changed:
+            return
         ids = {fragment.id for fragment in changed}
         before = {one.id: [file.path for file in one.files] for one in self.message.fragments if one.id in ids}
         self.touched += [(fragment, before.get(fragment.id, ())) for fragment in changed]

@@ -8,22 +8,21 @@ Files below base paths are not among them: their stores are not the table's.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lance_io.table.manifest.paths import DATA, deletion_file_place
-from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.effects import effects_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.transaction.transaction import Transaction
 
 
 def small_files(transaction: Transaction) -> set[str]:
     """Paths of the transaction's file, and of the deletion files that it names."""
     found = {transaction.path}
-    for fragment in _fragments(transaction):
+    effects = effects_of(transaction.operation)
+    for fragment in chain(effects.added, effects.restated):
         deletion = fragment.deletion_file
         if deletion is not None and deletion.base_id is None:
             found.add(deletion_file_place(fragment.id, deletion, {}).relative)
@@ -32,23 +31,5 @@ def small_files(transaction: Transaction) -> set[str]:
 
 def named_files(transaction: Transaction) -> set[str]:
     """Paths of the small files and of the data files."""
-    found = small_files(transaction)
-    operation = transaction.operation
-    files = [file for fragment in _fragments(transaction) for file in fragment.files]
-    if isinstance(operation, ops.DataReplacement):
-        files += [one.new_file for one in operation.replacements]
-    return found | {f"{DATA}/{file.path}" for file in files if file.base_id is None}
-
-
-def _fragments(transaction: Transaction) -> Iterator[Fragment]:
-    """The fragments as they are to be, changed and new ones."""
-    operation = transaction.operation
-    if isinstance(operation, (ops.Append, ops.Overwrite, ops.Merge)):
-        yield from operation.fragments
-    if isinstance(operation, (ops.Delete, ops.Update)):
-        yield from operation.updated_fragments
-    if isinstance(operation, ops.Update):
-        yield from operation.new_fragments
-    if isinstance(operation, ops.Rewrite):
-        for group in operation.groups:
-            yield from group.new_fragments
+    named = effects_of(transaction.operation).named
+    return small_files(transaction) | {f"{DATA}/{file.path}" for file in named if file.base_id is None}

@@ -12,17 +12,20 @@ as the removal of a fragment, is no error.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lance_io.errors import OperationError
 from lance_io.proto import table_pb2
 from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.effects import effects_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from lance_io.table.manifest.fragment import DataFile, Fragment
     from lance_io.table.manifest.manifest import Manifest
+    from lance_io.table.transaction.effects import Effects
 
 FileName: TypeAlias = tuple[int | None, str]
 SUFFIX: Final = ".lance"  # of every data file that a writer has named
@@ -39,9 +42,12 @@ def added_files(current: Manifest | None, operation: ops.Operation) -> frozenset
     """
     name = ops.operation_name(operation)
     _check_fragments(name, operation)
-    placed = [*_placed(operation)]
-    touched = {fragment_id for fragment_id, _ in placed if fragment_id is not None}
-    there = _files_of(current, touched | _removed(operation))
+    effects = effects_of(operation)
+    placed = [*_placed(effects)]
+    looked_at = {fragment_id for fragment_id, _ in placed if fragment_id is not None}
+    if not isinstance(operation, ops.Delete):  # in the place of what it removes nothing comes
+        looked_at |= effects.removed
+    there = _files_of(current, looked_at)
     added: set[FileName] = set()
     for fragment_id, files in placed:
         known = there.get(fragment_id, ()) if fragment_id is not None else ()
@@ -112,41 +118,18 @@ def _files_of(current: Manifest | None, fragment_ids: Collection[int]) -> dict[i
 # -- what operations name --------------------------------------------------------------------------------------------
 
 
-def _placed(operation: ops.Operation) -> Iterator[tuple[int | None, Sequence[DataFile]]]:
-    """Data files, each time with the fragment that gets them; None for a new one."""
-    new: Iterable[Fragment] = ()
-    changed: Iterable[Fragment] = ()
-    if isinstance(operation, (ops.Append, ops.Overwrite)):
-        new = operation.fragments
-    elif isinstance(operation, ops.Rewrite):
-        new = [fragment for group in operation.groups for fragment in group.new_fragments]
-    elif isinstance(operation, ops.Merge):
-        changed = operation.fragments
-    elif isinstance(operation, ops.Delete):
-        changed = _distinct(operation.updated_fragments)
-    elif isinstance(operation, ops.Update):
-        new, changed = operation.new_fragments, _distinct(operation.updated_fragments)
-    for fragment in new:
+def _placed(effects: Effects) -> Iterator[tuple[int | None, Sequence[DataFile]]]:
+    """Data files, each time with the fragment that gets them; None for a new one.
+
+    A changed fragment may be said twice: states that differ have been refused.
+    """
+    for fragment in effects.added:
         yield None, fragment.files
-    for fragment in changed:
+    distinct = {fragment.id: fragment for fragment in effects.changed}
+    for fragment in chain(distinct.values(), effects.listed):
         yield fragment.id, fragment.files
-    if isinstance(operation, ops.DataReplacement):
-        for one in operation.replacements:
-            yield one.fragment_id, (one.new_file,)
-
-
-def _distinct(fragments: Iterable[Fragment]) -> Iterable[Fragment]:
-    """Fragments of which each may be said twice; those that differ have been refused."""
-    return {fragment.id: fragment for fragment in fragments}.values()
-
-
-def _removed(operation: ops.Operation) -> frozenset[int]:
-    """The fragments in whose place others come."""
-    if isinstance(operation, ops.Update):
-        return frozenset(operation.removed_fragment_ids)
-    if isinstance(operation, ops.Rewrite):
-        return frozenset(fragment.id for group in operation.groups for fragment in group.old_fragments)
-    return frozenset()
+    for one in effects.replaced:
+        yield one.fragment_id, (one.new_file,)
 
 
 def _check_fragments(name: str, operation: ops.Operation) -> None:
