@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from lance_io.errors import InternalError, LanceError
-from lance_io.plans.plan import Shielded, Together, ask
+from lance_io.plans.plan import Shielded, ask
 from lance_io.plans.store_requests import Put, Remove
 from lance_io.redaction import get_logger
 
@@ -65,21 +65,11 @@ class CommitFiles:
         """Whether a small file was written, or its writing was begun, and it was not removed."""
         return key in self._kept
 
-    def uploads(self, store: ObjectStore, durability: Durability | None = None) -> list[Plan[Any]]:
-        """Plans that write the contents which are there from the beginning."""
-        return self.puts(store, self.contents, durability)
-
     def puts(
         self, store: ObjectStore, contents: Mapping[str, bytes], durability: Durability | None = None
     ) -> list[Plan[Any]]:
-        """Plans that write small files; a file counts as made from the moment at which that begins."""
+        """Plans that write small files, one each; a file counts as made from the moment at which its plan begins."""
         return [self._put(store, key, data, durability) for key, data in contents.items()]
-
-    def write(
-        self, store: ObjectStore, contents: Mapping[str, bytes], durability: Durability | None = None
-    ) -> Plan[None]:
-        """Write small files, side by side."""
-        yield Together(self.puts(store, contents, durability))
 
     def _put(self, store: ObjectStore, key: str, data: bytes, durability: Durability | None) -> Plan[None]:
         self._add([key], is_own=True)

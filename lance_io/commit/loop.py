@@ -253,7 +253,10 @@ class _Loop:
         self.base = request.base
         self.listing = request.listing
         self.files = request.files or CommitFiles()
-        self.pending = [*request.alongside, *self.files.uploads(target.place.store, target.durability)]
+        self.pending = [
+            *request.alongside,
+            *self.files.puts(target.place.store, self.files.contents, target.durability),
+        ]
         self.fetched: dict[int, bytes] = {}
         self.told: dict[int, Transaction] = {}
         self.since = self.transaction.read_version
@@ -676,7 +679,7 @@ class _Loop:
         place = self.target.place
         made = {place.key(self.transaction.path): self.transaction.data}
         made |= {place.key(path): content for path, content in change.files.items()}
-        yield from self.files.write(place.store, made, self.target.durability)
+        yield Together(self.files.puts(place.store, made, self.target.durability))
         yield from self._keep_only(self.transaction)
 
     # -- the deciding write ------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import EvaluationError, OperationError, UsageError
 from lance_io.io import trace_events
 from lance_io.levels.arrays import values_of
-from lance_io.plans.plan import Import, RollBackOnError
+from lance_io.plans.plan import Import, RollBackOnError, Together, ask
 from lance_io.plans.streams import Each
 from lance_io.spans import distinct
 from lance_io.table.manifest.deletion_file import deletion_kind, encode_deletions
@@ -197,7 +197,8 @@ def delete_offsets(state: DatasetState, place: int, offsets: IntArray) -> Plan[F
 def _write_deletions(state: DatasetState, place: int, rows: Mapping[int, U32Array]) -> Plan[Fragment | None]:
     deletion = yield from deletion_of(state, rows)
     files, store = deletion.commit_files(), state.location.store
-    yield RollBackOnError(files.write(store, files.contents), lambda _: files.roll_back(store))
+    puts = Together(files.puts(store, files.contents))
+    yield RollBackOnError(ask(puts), lambda _: files.roll_back(store))
     if deletion.removed:
         return None
     return deletion.updated[0] if deletion.updated else state.manifest.fragments[place]

@@ -124,7 +124,7 @@ def prepare_merge(
 
     def keep(merged: Merged) -> Plan[tuple[Transaction, ExecuteResult]]:
         files, store = merged.files, state.location.store
-        plans = [*merged.uploads, *files.uploads(store)]
+        plans = [*merged.uploads, *files.puts(store, files.contents)]
         yield RollBackOnError(ask(Together(plans)), lambda _: files.roll_back(store))
         return Transaction(state.manifest.version, merged.operation), merged.result
 
