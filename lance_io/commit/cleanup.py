@@ -276,7 +276,8 @@ def auto_cleanup(
 
     The version before the committed one stays, too, as with pylance: the writer stood on it when it committed.
 
-    The commit has succeeded whatever happens here: errors are logged, never raised.
+    The commit has succeeded whatever happens here: errors of any class are logged, never raised. A cancellation goes
+    through, as it does between any two steps of a call.
     """
     try:
         policy = auto_cleanup_policy(committed.config, committed.version)
@@ -286,6 +287,12 @@ def auto_cleanup(
         plan = yield from plan_cleanup(target, policy, current=current, root=root, branch=branch, blobs_of=blobs_of)
         rate = auto_cleanup_rate(committed.config)
         return (yield from run_cleanup(target, plan, deletes_per_s=rate))
-    except LanceError as error:
-        _logger.warning("version %d is committed, but the cleanup after it failed: %s", committed.version, error)
+    except Exception as error:
+        _logger.warning(
+            "version %d is committed, but the cleanup after it failed: %s: %s",
+            committed.version,
+            type(error).__name__,
+            error,
+            exc_info=not isinstance(error, LanceError),  # nobody foresaw it
+        )
         return None

@@ -161,7 +161,7 @@ class ExternalHandler:
             return taken
         try:
             file = yield from self._settle(place, row, new.scheme, new.data)
-        except LanceError as error:  # the version exists; the next who meets it does what is left
+        except Exception as error:  # of any class: the version exists; the next who meets it does what is left
             _logger.warning("version %d is committed, its manifest will be moved by others: %s", new.version, error)
             file = VersionFile(new.version, new.scheme, staging, len(new.data))
         return Created(file)
@@ -216,7 +216,7 @@ class ExternalHandler:
         try:
             yield from self.rows.put_if_present(place.path, Row(row.version, key, meta.size_bytes))
             yield Remove(place.store, (row.path,))
-        except LanceError as error:
+        except Exception as error:  # of any class: the version can be read
             _logger.warning("version %d: the row or the staging object stays for later: %s", row.version, error)
         return VersionFile(row.version, scheme, key, meta.size_bytes, meta.etag)
 

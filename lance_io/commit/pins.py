@@ -159,7 +159,7 @@ def release(place: Location, pin: Pin | Intent) -> Plan[None]:
     """Remove a pin or an intent; one that stays behind is garbage after some minutes."""
     try:
         yield Shielded(ask(Remove(place.store, (pin.key,))))
-    except LanceError as error:
+    except Exception as error:  # of any class: what the pin was for is done, or has failed for another reason
         _logger.info("%s stays behind for a later cleanup: %s", pin.key, error)
 
 

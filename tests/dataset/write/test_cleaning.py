@@ -284,7 +284,7 @@ def test_a_failing_cleanup_leaves_the_commit(tmp_path: Path, caplog: pytest.LogC
     table.update_config({"lance.auto_cleanup.older_than": "a while"})
     with caplog.at_level(logging.WARNING):
         table.insert(ROWS)
-    assert "the cleanup after it failed: expected a duration" in caplog.text
+    assert "the cleanup after it failed: UsageError: expected a duration" in caplog.text
     assert lance.dataset(tmp_path / "t").count_rows() == 200
 
 
