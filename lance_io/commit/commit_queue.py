@@ -15,7 +15,6 @@ listing that was made before that version is made again.
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict, deque
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lance_io.commit.latest import VersionFile
+    from lance_io.commit.target import Clock
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
     from lance_io.table.manifest.manifest import Manifest
@@ -99,10 +99,10 @@ class Turns:
         self._tables: OrderedDict[tuple[str, str], _Table] = OrderedDict()
 
     @contextmanager
-    def commit(self, place: Location) -> Iterator[Turn]:
-        """A commit to the table at `place`, under way inside the block."""
+    def commit(self, place: Location, clock: Clock) -> Iterator[Turn]:
+        """A commit to the table at `place`, under way inside the block; `clock` says when its lease ends."""
         table = self._table(place)
-        turn = Turn(self, table)
+        turn = Turn(self, table, clock)
         try:
             yield turn
         finally:
@@ -143,8 +143,9 @@ TURNS: Final = Turns()
 class Turn:
     """The turn of one commit."""
 
-    def __init__(self, turns: Turns, table: _Table) -> None:
+    def __init__(self, turns: Turns, table: _Table, clock: Clock) -> None:
         self._turns = turns
+        self._clock = clock
         self._table = table
         self._came: Future[None] = Future()
         self._until = 0.0
@@ -168,7 +169,7 @@ class Turn:
 
     def _let_through(self) -> None:
         """Let the first one through, behind those whose lease has ended."""
-        queue, now = self._table.queue, time.monotonic()
+        queue, now = self._table.queue, self._clock.monotonic()
         while queue and queue[0].has_come and queue[0]._until <= now:
             queue.popleft()
         if queue and not queue[0].has_come:

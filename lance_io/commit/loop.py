@@ -283,7 +283,7 @@ class _Loop:
 
     def run(self) -> Plan[CommittedVersion]:
         """Attempts until one is decided, in turn with other commits of this process."""
-        with self.target.turns.commit(self.target.place) as self.turn:
+        with self.target.turns.commit(self.target.place, self.target.clock) as self.turn:
             committed = yield from self._attempts()
         yield from self._release()
         return committed

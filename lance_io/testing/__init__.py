@@ -5,5 +5,5 @@ record.py        a store that writes down each request as a line of text
 latency.py       a store where every request takes one unit of virtual time: elapsed time = dependent rounds
 faults.py        a store that fails by script
 manifest_rows.py a database of manifests in memory, for commits that need one
-turnstile.py     stores whose calls wait until somebody says who goes next
+turnstile.py     stores whose calls wait until a test says who goes next
 """

@@ -37,7 +37,7 @@ class LatencyStore(WrappedStore):
         return await send()
 
 
-class _JumpingSelector(selectors.DefaultSelector):
+class JumpingSelector(selectors.DefaultSelector):
     """Instead of waiting for a timer, says that its time has come."""
 
     jumped_s = 0.0
@@ -57,8 +57,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     It does not wait for threads while a timer is set: use it with stores that answer on the loop.
     """
 
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
+    def __init__(self, selector: JumpingSelector | None = None) -> None:
+        self._jumping = selector or JumpingSelector()
         super().__init__(self._jumping)
 
     def time(self) -> float:

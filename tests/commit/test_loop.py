@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lance_io.commit.commit_queue import Turns
 from lance_io.commit.handler import Created, NewVersion
 from lance_io.commit.lock import LockHandler
 from lance_io.commit.loop import CommitRequest, commit, create_table
@@ -489,7 +490,7 @@ async def test_a_lost_race_after_a_lost_answer_is_a_lost_race(target: CommitTarg
     class Overtaken(FaultyStore):
         async def request(self, request: Request, send: Callable[[], Awaitable[Any]]) -> Any:
             if manifest_puts(request) and len(self.seen) == 1:
-                commit_sync(target, sample.append(1), base=base)
+                commit_sync(replace(target, turns=Turns()), sample.append(1), base=base)
             return await super().request(request, send)
 
     store = Overtaken(target.place.store, {0: Fault.REFUSED}, counts=manifest_puts)

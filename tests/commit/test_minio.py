@@ -76,7 +76,7 @@ async def test_a_listing_recognises_what_a_put_has_made(target: CommitTarget, sa
     """So what commits of one process tell each other can be joined to what each of them has listed."""
     await sample.create(target)
     first = await drive_async(target.handler.find_latest(target.place))
-    with target.turns.commit(target.place) as watcher:
+    with target.turns.commit(target.place, target.clock) as watcher:
         for version in (1, 2):
             await commit_async(target, sample.append(version))
         told = watcher.told_since(first)

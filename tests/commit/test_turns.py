@@ -17,7 +17,7 @@ import lance_io
 from lance_io.commit.commit_queue import TURNS, Made, Turns
 from lance_io.commit.lock import LockHandler
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.commit.target import CommitTarget, Listing
+from lance_io.commit.target import CommitTarget, Listing, SystemClock
 from lance_io.errors import CommitConflictError
 from lance_io.plans.plan import drive_sync
 from lance_io.store.local.disk import LocalStore
@@ -170,7 +170,7 @@ def test_an_append_by_uri_beside_another_reads_no_manifest() -> None:
     lance_io.write_dataset(rows, uri)
     location = open_store(uri)
     stats = location.store.stats
-    with TURNS.commit(location):
+    with TURNS.commit(location, SystemClock()):
         lance_io.write_dataset(rows, uri, mode="append")
         before = stats.snapshot()
         appended = lance_io.write_dataset(rows, uri, mode="append")
@@ -185,7 +185,7 @@ def test_an_append_by_uri_beside_another_reads_no_manifest() -> None:
 def test_a_table_made_anew_is_not_built_on_the_old_one(target: CommitTarget, sample: Sample) -> None:
     store = target.place.store
     assert isinstance(store, MemoryStore)
-    with target.turns.commit(target.place):  # what is told is kept
+    with target.turns.commit(target.place, target.clock):  # what is told is kept
         sample.create_sync(target)
         for _ in range(3):
             commit_sync(target, sample.append(1))
@@ -200,7 +200,7 @@ def test_other_processes_are_met_as_ever(target: CommitTarget, sample: Sample) -
     """Versions of another process lie between those that were told."""
     base = sample.create_sync(target).manifest
     elsewhere = replace(target, turns=Turns())
-    with target.turns.commit(target.place):
+    with target.turns.commit(target.place, target.clock):
         for number in range(6):
             where = elsewhere if number % 2 else target
             assert commit_sync(where, sample.append(1), base=base).manifest.version == number + 2
@@ -211,12 +211,12 @@ def test_what_is_kept_is_bounded(target: CommitTarget, sample: Sample, monkeypat
     monkeypatch.setattr("lance_io.commit.commit_queue.VERSIONS_TOLD_MAX", 3)
     monkeypatch.setattr("lance_io.commit.commit_queue.TABLES_MAX", 2)
     base = sample.create_sync(target)
-    with target.turns.commit(target.place) as watcher:
+    with target.turns.commit(target.place, target.clock) as watcher:
         files = [base.file, *(commit_sync(target, sample.append(1)).file for _ in range(5))]
         told = [watcher.told_since(file) for file in files]
         assert [None if each is None else len(each.versions) for each in told] == [None, None, 3, 2, 1, None]
     for name in "abc":
-        with target.turns.commit(replace(target.place, path=name)):
+        with target.turns.commit(replace(target.place, path=name), target.clock):
             pass
     assert len(target.turns._tables) == 2
     assert watcher.told_since(files[3]) is None
@@ -328,7 +328,7 @@ def test_a_forked_child_waits_for_nobody(local: CommitTarget, sample: Sample) ->
     release, has_turn = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with local.turns.commit(local.place) as turn:
+        with local.turns.commit(local.place, local.clock) as turn:
             drive_sync(turn.wait())
             with local.turns.lock:
                 has_turn.set()
@@ -355,7 +355,7 @@ def test_a_forked_child_waits_for_nobody(local: CommitTarget, sample: Sample) ->
 def test_a_commit_whose_lease_ended_tells_nothing_old(target: CommitTarget, sample: Sample) -> None:
     """Others went on meanwhile: what is told stays the newest."""
     created = sample.create_sync(target)
-    with target.turns.commit(target.place) as late:
+    with target.turns.commit(target.place, target.clock) as late:
         second = commit_sync(target, sample.append(1))
         third = commit_sync(target, sample.append(1))
         made = Made(created.file, second.file, second.transaction)

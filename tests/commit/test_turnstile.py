@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lance_io import runtime
 from lance_io.commit.commit_queue import Turns
 from lance_io.commit.external import ExternalHandler, Row
 from lance_io.commit.put_absent import PutAbsentHandler
@@ -28,12 +30,12 @@ from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.manifest_rows import MemoryManifestStore
-from lance_io.testing.turnstile import Turnstile
+from lance_io.testing.turnstile import Turnstile, TurnstileLoop
 from tests.commit.tables import Sample, commit_async
 from tests.commit.test_loop import QuickClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from lance_io.commit.handler import CommitHandler
 
@@ -102,6 +104,12 @@ def turns_of(data: st.DataObject) -> list[Turns]:
     return [processes[data.draw(st.integers(0, number), f"process of {number}")] for number in range(WRITERS)]
 
 
+def run(turnstile: Turnstile, writer: Callable[[int], Coroutine[Any, Any, Any]]) -> list[Any]:
+    """All writers at once; what came of each."""
+    with asyncio.Runner(loop_factory=TurnstileLoop) as runner:
+        return runner.run(turnstile.run([writer(number) for number in range(WRITERS)]))
+
+
 def history(target: CommitTarget) -> list[Any]:
     """All versions by their final names, oldest first."""
     store = target.place.store
@@ -129,7 +137,7 @@ def test_appends_in_any_order_are_all_there_once(
         transaction = replace(sample.append(1), properties={"writer": str(number)})
         return await commit_async(target, transaction)
 
-    done = asyncio.run(turnstile.run([writer(number) for number in range(WRITERS)]))
+    done = run(turnstile, writer)
     assert [type(each) for each in done if isinstance(each, BaseException)] == []
     versions = history(base)
     assert [each.version for each in versions] == list(range(1, WRITERS + 2))
@@ -156,10 +164,57 @@ def test_of_several_who_delete_one_fragment_one_wins(sample: Sample, data: st.Da
         operation = ops.Delete((), (0,), "all") if number else ops.Append((sample.another(),))
         return await commit_async(target, Transaction(1, operation))
 
-    done = asyncio.run(turnstile.run([writer(number) for number in range(WRITERS)]))
+    done = run(turnstile, writer)
     failed = [each for each in done if isinstance(each, BaseException)]
     assert len(failed) == WRITERS - 2
     assert all(isinstance(each, CommitConflictError) and each.retryable for each in failed)
     newest = history(base)[-1]
     assert (newest.version, newest.fragments.ids) == (3, [1])
     assert drive_sync(base.handler.find_latest(base.place)).version == 3
+
+
+# -- the turnstile itself ----------------------------------------------------------------------------------------------
+
+
+def settled(*parties: Callable[[Turnstile], Coroutine[Any, Any, None]]) -> tuple[list[int], list[str]]:
+    """How many waited at each choice, of whom the first was let through; and what passed."""
+    counts: list[int] = []
+
+    def choose(count: int) -> int:
+        counts.append(count)
+        return 0
+
+    turnstile = Turnstile(choose)
+    with asyncio.Runner(loop_factory=TurnstileLoop) as runner:
+        assert runner.run(turnstile.run([party(turnstile) for party in parties])) == [None] * len(parties)
+    return counts, turnstile.passed
+
+
+async def go(turnstile: Turnstile) -> None:
+    await turnstile.wait("at once")
+
+
+def test_nobody_is_let_through_while_a_thread_works_for_another() -> None:
+    async def import_first(turnstile: Turnstile) -> None:
+        await runtime.in_thread(time.sleep, 0.02)
+        await turnstile.wait("after a thread")
+
+    assert settled(go, import_first) == ([2, 1], ["at once", "after a thread"])
+    assert settled(import_first, go) == ([2, 1], ["after a thread", "at once"])
+
+
+def test_nobody_is_let_through_while_another_has_steps_to_go() -> None:
+    async def step(turnstile: Turnstile) -> None:
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        await turnstile.wait("after steps")
+
+    assert settled(go, step) == ([2, 1], ["at once", "after steps"])
+
+
+def test_time_moves_when_nobody_waits() -> None:
+    async def sleep(turnstile: Turnstile) -> None:
+        await asyncio.sleep(3600)
+        await turnstile.wait("after an hour")
+
+    assert settled(sleep, go) == ([1, 1], ["at once", "after an hour"])

@@ -33,8 +33,7 @@ from lance_io.table.manifest.index_section import IndexMetadata, decode_indices
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
-from lance_io.testing.latency import VirtualTimeLoop
-from lance_io.testing.turnstile import Turnstile, TurnstileStore
+from lance_io.testing.turnstile import Turnstile, TurnstileLoop, TurnstileStore
 from tests.simulate.world import SCHEMA, URI, World, create, numbers, overwrite, rows
 
 if TYPE_CHECKING:
@@ -62,7 +61,16 @@ NOW = Now()
 def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left to chance but the order."""
     monkeypatch.setattr(SystemClock, "time_ns", lambda self: int(NOW.seconds * 1e9))
+    monkeypatch.setattr(SystemClock, "monotonic", lambda self: loop_time())
     monkeypatch.setattr(SystemClock, "random", lambda self: 0.0)
+
+
+def loop_time() -> float:
+    """Of the loop that this is called on, which a turnstile's moves when nobody can; no other time passes."""
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        return 0.0
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
@@ -290,7 +298,7 @@ def run_parties(
                     store._script[len(store.seen) + ends_at] = Fault.CRASH
             return await turnstile.run([party.act() for party in parties])
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=TurnstileLoop) as runner:
         done = runner.run(everything())
     return list(zip(parties, done, strict=True))
 

@@ -34,9 +34,9 @@ from lance_io.store.local.disk import LocalStore
 from lance_io.store.url import Location
 from lance_io.table.manifest.paths import parse_manifest_name
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
-from lance_io.testing.latency import VirtualTimeLoop
+from lance_io.testing.turnstile import TurnstileLoop
 from tests.simulate.test_crashes import run
-from tests.simulate.test_orders import NOW, Door, Runs, any_request
+from tests.simulate.test_orders import NOW, Door, Runs, any_request, loop_time
 from tests.simulate.world import SCHEMA, URI, World, rows
 
 if TYPE_CHECKING:
@@ -244,9 +244,10 @@ async def test_a_renaming_may_end_anywhere_on_s3(
 
 @pytest.fixture
 def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left to chance but the order; no pause lasts, for a turnstile's time stands still."""
+    """Nothing is left to chance but the order; no pause lasts, for a turnstile's time is virtual."""
     monkeypatch.setattr("lance_io.commit.put_absent.FIRST_PAUSE_S", 0.0)
     monkeypatch.setattr(SystemClock, "time_ns", lambda self: int(NOW.seconds * 1e9))
+    monkeypatch.setattr(SystemClock, "monotonic", lambda self: loop_time())
     monkeypatch.setattr(SystemClock, "random", lambda self: 0.0)
 
 
@@ -357,7 +358,7 @@ def run_parties(data: st.DataObject, world: World, names: list[str], *, dying: b
                     store._script[len(store.seen) + ends_at] = Fault.CRASH
             return await turnstile.run([party.act() for party in parties])
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=TurnstileLoop) as runner:
         done = runner.run(everything())
     return list(zip(parties, done, strict=True))
 
