@@ -6,6 +6,7 @@ A child is killed when it is about to give a file its final name, which Python t
 from __future__ import annotations
 
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import lance
 import pyarrow as pa
 import pytest
+from lance.optimize import Compaction as PeerCompaction
 
 import lance_io
 from lance_io.errors import CommitConflictError
@@ -124,3 +126,23 @@ def test_a_killed_compaction(place: Path, folder: str, kill_at: int, versions: i
     table.optimize.compact_files(target_rows_per_fragment=19)
     assert len(lance.dataset(place).get_fragments()) == 2
     check_rows(place)
+
+
+def test_between_its_commits_a_compaction_leaves_what_pylance_leaves(place: Path) -> None:
+    """A version that has reserved ids, and the same fragments. Pylance's ends there for a change that comes between."""
+    theirs = place.parent / "theirs"
+    shutil.copytree(place, theirs)
+    dataset = lance.dataset(theirs)
+    tasks = PeerCompaction.plan(dataset, {"target_rows_per_fragment": 19}).tasks
+    results = [task.execute(dataset) for task in tasks]
+    lance.dataset(theirs).delete("a = 3")
+    before = {path: lance_io.dataset(path)._state.manifest for path in (place, theirs)}
+    with pytest.raises(OSError, match="conflict"):
+        PeerCompaction.commit(lance.dataset(theirs), results)
+    command = [sys.executable, "-c", _COMPACT, str(place), "/_versions/", "2"]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    for path, old in before.items():
+        new = lance_io.dataset(path)._state.manifest
+        assert new.version == old.version + 1
+        assert new.message.fragments[:] == old.message.fragments[:]
+        assert old.max_fragment_id is not None and new.max_fragment_id == old.max_fragment_id + len(results)
