@@ -9,7 +9,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lance_io.dataset.write.group_append import GroupAppend, PulledRows, append_in_group
+from lance_io.dataset.write.group_append import PulledRows, append_in_group
+from lance_io.dataset.write.group_version import GroupAppend
 from lance_io.dataset.write.input_data import AsyncRows, Rows, async_rows_of, rows_of
 from lance_io.dataset.write.write_arguments import TABLE_KEYWORDS, Write, check_known
 from lance_io.dataset.write.write_rows import write_rows
