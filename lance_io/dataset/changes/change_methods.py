@@ -6,15 +6,14 @@ are.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
+from lance_io.dataset.changes.metadata_methods import AsyncMetadataChanges, MetadataChanges, warn_deprecated
 from lance_io.dataset.lazy_module import later, later_plans
-from lance_io.dataset.properties import DatasetProperties
-from lance_io.dataset.run_plan import AsyncFace, SyncFace, run_change
+from lance_io.dataset.run_plan import run_change
 from lance_io.limits import CLEANUP_FILES_SHOWN
 from lance_io.store.provided_options import with_provider
 from lance_io.store.url import uri_on
@@ -29,10 +28,8 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes import change_plans as changes
     from lance_io.dataset.changes import drop_table as drops
     from lance_io.dataset.changes import remove_versions as cleanups
-    from lance_io.dataset.changes import transaction_history as history
     from lance_io.dataset.changes import update_rows as updates_plans
     from lance_io.dataset.changes.change_plans import DeleteResult
-    from lance_io.dataset.changes.lance_operation import Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
     from lance_io.dataset.changes.update_rows import UpdateResult
     from lance_io.dataset.columns import column_methods as row_changes
@@ -46,15 +43,10 @@ if TYPE_CHECKING:
     from lance_io.dataset.version import index_descriptions as index_listing
     from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.index_descriptions import IndexDescription
-    from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import run_write as writes
-    from lance_io.plans.plan import Plan
-
-    Values = Mapping[str, str | None]
 else:
     changes = later_plans("lance_io.dataset.changes.change_plans")
     cleanups = later_plans("lance_io.dataset.changes.remove_versions")
-    history = later_plans("lance_io.dataset.changes.transaction_history")
     updates_plans = later_plans("lance_io.dataset.changes.update_rows")
     index_descriptions = later_plans("lance_io.dataset.version.index_descriptions")
     index_listing = later("lance_io.dataset.version.index_descriptions")
@@ -70,16 +62,8 @@ RETRY_TIMEOUT = timedelta(seconds=30)
 COMMIT_TIMEOUT = timedelta(minutes=30)
 
 
-def _warn_deprecated(old: str, new: str) -> None:
-    warnings.warn(f"{old} is deprecated. Use {new} instead.", DeprecationWarning, stacklevel=3)
-
-
-class DatasetChanges(SyncFace, DatasetProperties):
+class DatasetChanges(MetadataChanges):
     """Changes of `LanceDataset`."""
-
-    def _change(self, plan: Plan[DatasetState]) -> None:
-        begun = self._state
-        self._move_to(self._run(plan), begun)
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
@@ -257,60 +241,12 @@ class DatasetChanges(SyncFace, DatasetProperties):
 
     def list_indices(self) -> list[dict[str, Any]]:
         """The segments of all indices. Deprecated."""
-        _warn_deprecated("list_indices", "describe_indices()")
+        warn_deprecated("list_indices", "describe_indices()")
         return index_listing.index_segments(self.describe_indices())
 
     def restore(self) -> None:
         """Make this version the newest one again."""
         self._change(changes.restore(self._state))
-
-    # -- configuration and metadata -----------------------------------------------------------------------------------
-
-    def update_config(self, values: Values, *, replace: bool = False) -> dict[str, str]:
-        """Set entries of the configuration; None removes one, `replace` all others. Gives the new configuration."""
-        self._change(changes.update_config(self._state, values, replace_all=replace))
-        return self.config()
-
-    def delete_config_keys(self, keys: list[str]) -> None:
-        """Remove entries of the configuration."""
-        self._change(changes.delete_config_keys(self._state, keys))
-
-    def update_metadata(self, values: Values, *, replace: bool = False) -> dict[str, str]:
-        """Set entries of the table's metadata; as `update_config`."""
-        self._change(changes.update_metadata(self._state, values, replace_all=replace))
-        return self.metadata
-
-    def update_schema_metadata(self, values: Values, *, replace: bool = False) -> dict[str, str]:
-        """Set entries of the schema's metadata; as `update_config`."""
-        self._change(changes.update_schema_metadata(self._state, values, replace_all=replace))
-        return self.schema_metadata
-
-    def replace_schema_metadata(self, new_metadata: dict[str, str]) -> None:
-        """Give the schema other metadata. Deprecated."""
-        _warn_deprecated("replace_schema_metadata", "update_schema_metadata(metadata, replace=True)")
-        self._change(changes.update_schema_metadata(self._state, new_metadata, replace_all=True))
-
-    def update_field_metadata(self, field_updates: Mapping[str | int, Values], *, replace: bool = False) -> None:
-        """Set entries of the metadata of fields, given by path or id; as `update_config`."""
-        self._change(changes.update_field_metadata(self._state, field_updates, replace_all=replace))
-
-    def replace_field_metadata(self, field_name: str, new_metadata: dict[str, str]) -> None:
-        """Give a field other metadata. Deprecated."""
-        _warn_deprecated("replace_field_metadata", "update_field_metadata with field paths and replace=True")
-        self._change(changes.update_field_metadata(self._state, {field_name: new_metadata}, replace_all=True))
-
-    # -- history ----------------------------------------------------------------------------------------------------
-
-    def read_transaction(self, version: int) -> Transaction | None:
-        """What made a version; None when no record of it is left. Raises `OSError` for a version that is not there."""
-        return self._run(history.read_transaction(self._state, version))
-
-    def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
-        """What made this version and those before it, newest first, up to where a cleanup has removed one.
-
-        recent_transactions  how many; that of this version comes in any case
-        """
-        return self._run(history.get_transactions(self._state, recent_transactions))
 
     # -- compaction and cleaning up -----------------------------------------------------------------------------------
 
@@ -405,12 +341,8 @@ class DatasetChanges(SyncFace, DatasetProperties):
         drops.drop(uri_on(filesystem, base_uri), options, ignore_not_found)
 
 
-class AsyncDatasetChanges(AsyncFace, DatasetProperties):
+class AsyncDatasetChanges(AsyncMetadataChanges):
     """The same for `AsyncDataset`: same names, same parameters, awaitable."""
-
-    async def _change(self, plan: Plan[DatasetState]) -> None:
-        begun = self._state
-        self._move_to(await run_change(plan, answers_sync=begun.answers_sync), begun)
 
     async def delete(
         self,
@@ -519,53 +451,12 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
 
     async def list_indices(self) -> list[dict[str, Any]]:
         """The segments of all indices. Deprecated."""
-        _warn_deprecated("list_indices", "describe_indices()")
+        warn_deprecated("list_indices", "describe_indices()")
         return index_listing.index_segments(await self.describe_indices())
 
     async def restore(self) -> None:
         """Make this version the newest one again."""
         await self._change(changes.restore(self._state))
-
-    async def update_config(self, values: Values, *, replace: bool = False) -> dict[str, str]:
-        """Set entries of the configuration; see `LanceDataset.update_config`."""
-        await self._change(changes.update_config(self._state, values, replace_all=replace))
-        return self.config()
-
-    async def delete_config_keys(self, keys: list[str]) -> None:
-        """Remove entries of the configuration."""
-        await self._change(changes.delete_config_keys(self._state, keys))
-
-    async def update_metadata(self, values: Values, *, replace: bool = False) -> dict[str, str]:
-        """Set entries of the table's metadata."""
-        await self._change(changes.update_metadata(self._state, values, replace_all=replace))
-        return self.metadata
-
-    async def update_schema_metadata(self, values: Values, *, replace: bool = False) -> dict[str, str]:
-        """Set entries of the schema's metadata."""
-        await self._change(changes.update_schema_metadata(self._state, values, replace_all=replace))
-        return self.schema_metadata
-
-    async def replace_schema_metadata(self, new_metadata: dict[str, str]) -> None:
-        """Give the schema other metadata. Deprecated."""
-        _warn_deprecated("replace_schema_metadata", "update_schema_metadata(metadata, replace=True)")
-        await self._change(changes.update_schema_metadata(self._state, new_metadata, replace_all=True))
-
-    async def update_field_metadata(self, field_updates: Mapping[str | int, Values], *, replace: bool = False) -> None:
-        """Set entries of the metadata of fields."""
-        await self._change(changes.update_field_metadata(self._state, field_updates, replace_all=replace))
-
-    async def replace_field_metadata(self, field_name: str, new_metadata: dict[str, str]) -> None:
-        """Give a field other metadata. Deprecated."""
-        _warn_deprecated("replace_field_metadata", "update_field_metadata with field paths and replace=True")
-        await self._change(changes.update_field_metadata(self._state, {field_name: new_metadata}, replace_all=True))
-
-    async def read_transaction(self, version: int) -> Transaction | None:
-        """What made a version; see `LanceDataset.read_transaction`."""
-        return await self._run(history.read_transaction(self._state, version))
-
-    async def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
-        """What made this version and those before it; see `LanceDataset.get_transactions`."""
-        return await self._run(history.get_transactions(self._state, recent_transactions))
 
     @property
     def optimize(self) -> AsyncDatasetOptimizer:
