@@ -7,7 +7,9 @@ table_location  from a URI to a place and its handler
 latest          the newest version, a version by its number, all versions
 record          a manifest as it was committed, and what made it
 target          where a commit goes, by which clock, what it knows and gives back
-loop            the commit loop: creating a table, changing one
+first_version   creating a table
+loop            the commit loop: changing one
+commit_request  what either is asked for
 commit_files    what one change has made for its commit, and the outcome of that
 deciding_write  the write that decides, to its end
 commit_queue    commits of one process to one table, one after the other

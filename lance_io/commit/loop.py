@@ -22,12 +22,12 @@ From the moment at which the manifest is sent, the commit runs to its end even w
 from __future__ import annotations
 
 import secrets
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lance_io.commit.commit_counts import COMMITS
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.commit_queue import Made, Turn
+from lance_io.commit.commit_request import CommitRequest, count_version, encode_next
 from lance_io.commit.deciding_write import write_deciding
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.latest import read_named
@@ -40,12 +40,10 @@ from lance_io.commit.target import (
     LISTING_AGE_MAX_S,
     PAUSE_MAX_S,
     STALLS_MAX,
-    TIMEOUT_S,
     CommittedVersion,
     Listing,
 )
 from lance_io.errors import (
-    AlreadyExists,
     CommitConflictError,
     CommitUnknownError,
     FormatError,
@@ -53,14 +51,10 @@ from lance_io.errors import (
     OperationError,
     UsageError,
 )
-from lance_io.io import trace_events
 from lance_io.plans.plan import Pause, RollBackOnError, Together, ask
 from lance_io.plans.store_requests import Head, Read
-from lance_io.records import dataclass
 from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, decode_origin
-from lance_io.table.manifest.manifest_file import ManifestFile, encode_manifest_file
 from lance_io.table.manifest.paths import DETACHED_BIT, is_detached
-from lance_io.table.transaction.apply import Creation, build_manifest
 from lance_io.table.transaction.conflicts import check_conflict
 from lance_io.table.transaction.continuity import data_files_in, discontinuity, new_data_files
 from lance_io.table.transaction.named_files import named_files, small_files
@@ -68,141 +62,19 @@ from lance_io.table.transaction.operations import Append, Clone, Delete, Overwri
 from lance_io.table.transaction.rebase import Rebased, adapt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.pins import Pin
     from lance_io.commit.target import CommitTarget
     from lance_io.format.wire import Buffer
     from lance_io.plans.plan import Plan
-    from lance_io.table.manifest.roaring import U32Array
-    from lance_io.table.transaction.apply import ConfigMark
     from lance_io.table.transaction.transaction import Transaction
 
 M = TypeVar("M", Manifest, Origin)
 _MISSING_SHOWN = 5
 BEHIND_MAX = 3  # versions that take no longer to be read than an attempt
 VERSIONS_AT_ONCE = 64  # that are read side by side and held, of those that came since
-
-
-@dataclass(frozen=True)
-class CommitRequest:
-    """A change to be committed.
-
-    transaction  what changes
-    base         the version that the writer holds, which may be stale; None when it holds none
-    listing      a listing that is at hand
-    affected     offsets of the rows that a Delete or Update deletes now, by fragment; None when nobody knows. With them
-                 `base` has to be the version that the transaction was made for
-    files        what the change has made for this commit; the deletion files among them are written here. None: nothing
-                 that is known here
-    alongside    plans that must have ended before the manifest is created, such as uploads of data files that it names
-    creation     what only the creation of a table decides, and the data version of an Overwrite
-    max_retries  attempts at most; None as many as the time allows. 0 with an Overwrite: the version that was read must
-                 still be the newest
-    timeout_s    no further attempt after this many seconds
-    detached     make a version that is in no sequence
-    is_repeated  an earlier call may have committed the same transaction: when this one fails, the file of that name
-                 stays, which a version may refer to
-    marks        entries of the config that come along, whichever version is built on
-    followed_by  what is to be committed next, for the same version: refused where that cannot be
-    """
-
-    transaction: Transaction
-    base: Manifest | None = None
-    listing: Listing | None = None
-    affected: Mapping[int, U32Array] | None = None
-    files: CommitFiles | None = None
-    alongside: Sequence[Plan[Any]] = ()
-    creation: Creation = field(default_factory=Creation)
-    max_retries: int | None = None
-    timeout_s: float = TIMEOUT_S
-    detached: bool = False
-    is_repeated: bool = False
-    marks: Sequence[ConfigMark] = ()
-    followed_by: Transaction | None = None
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether nothing may have been committed since the version that was read."""
-        return self.max_retries == 0 and isinstance(self.transaction.operation, Overwrite)
-
-
-def create_table(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersion]:
-    """Commit the first version of a table, or of a clone or branch, which has the number of what it is cloned from.
-
-    Two rounds. Raises `AlreadyExists` when there is a table, `CommitUnknownError` when there is no telling; the same
-    request made again is recognised.
-    """
-    target.handler.check(target.place)
-    files = request.files or CommitFiles()
-    kept = {target.place.key(request.transaction.path)} if request.is_repeated else ()
-    try:
-        committed: CommittedVersion = yield RollBackOnError(
-            _create(target, request, files), lambda _: files.roll_back(target.place.store, kept)
-        )
-    except CommitUnknownError as error:
-        COMMITS.add(request.transaction.name, unknown=1)
-        error.transaction = request.transaction
-        raise
-    if committed.attempts:
-        _count(target, request, committed)
-    return committed
-
-
-def _create(target: CommitTarget, request: CommitRequest, files: CommitFiles) -> Plan[CommittedVersion]:
-    place, transaction = target.place, request.transaction
-    version = 1 if request.base is None else request.base.version
-    file = _encode_manifest(target, request.base, request, transaction, version=version)
-    small = {place.key(transaction.path): file.transaction, **files.contents}
-    plans = [
-        *request.alongside,
-        *files.puts(place.store, small, target.durability),
-        target.handler.prepare(place),
-    ]
-    if request.listing is None:
-        *_, versions = yield Together([*plans, target.handler.list_after(place, 0)])
-    else:
-        yield Together(plans)
-        versions = request.listing.versions
-    if versions:
-        return (yield from _find_created(target, transaction, versions[0], version, files))
-    files.check_named(place, lambda: named_files(transaction))
-    new = NewVersion(version, target.scheme, file.data, transaction.uuid, target.durability)
-    outcome = yield from write_deciding(target, new, files)
-    if isinstance(outcome, Taken):
-        raise _exists(target)
-    return CommittedVersion(outcome.file, file.manifest, transaction, attempts=1)
-
-
-def _count(target: CommitTarget, request: CommitRequest, committed: CommittedVersion) -> None:
-    """Count a version that was made, and tell who listens."""
-    COMMITS.add(request.transaction.name, versions=1)
-    if trace_events.listeners:
-        trace_events.tell_commit(
-            target.place.uri,
-            request.transaction.name,
-            request.transaction.read_version,
-            committed.manifest.version,
-            committed.file.key,
-            is_detached=request.detached,
-        )
-
-
-def _find_created(
-    target: CommitTarget, transaction: Transaction, first: VersionFile, version: int, files: CommitFiles
-) -> Plan[CommittedVersion]:
-    """The first version, if an earlier call with the same transaction made it. Raises `AlreadyExists` if not."""
-    data = yield from read_named(target.place.store, first.key)
-    manifest = decode_manifest(data)
-    if first.version != version or manifest.transaction_file != transaction.file_name:
-        raise _exists(target)
-    files.outcome = "committed"
-    return CommittedVersion(first, manifest, transaction, attempts=0)
-
-
-def _exists(target: CommitTarget) -> AlreadyExists:
-    return AlreadyExists(f"Dataset already exists: {target.place.uri}", path=target.place.uri)
 
 
 def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersion]:
@@ -224,7 +96,7 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
         COMMITS.add(request.transaction.name, conflicts=1)
         raise
     if committed.attempts:  # and was not found to be there already
-        _count(target, request, committed)
+        count_version(target, request, committed)
     return committed
 
 
@@ -693,7 +565,7 @@ class _Loop:
         if self.request.detached:
             version, scheme = secrets.randbits(63) | DETACHED_BIT, "detached"
         restored = None if self._restored is None else self._manifest(self._restored)
-        file = _encode_manifest(target, self.base, self.request, transaction, version=version, restored=restored)
+        file = encode_next(target, self.base, self.request, transaction, version=version, restored=restored)
         is_mixed = newest is not None and newest.is_mixed
         new = NewVersion(version, scheme, file.data, transaction.uuid, target.durability, is_mixed, self.base)
         asked_at = target.clock.monotonic()
@@ -712,24 +584,3 @@ class _Loop:
         if outcome.data is not None:
             self.fetched[version] = bytes(outcome.data)
         return None
-
-
-def _encode_manifest(
-    target: CommitTarget,
-    base: Manifest | None,
-    request: CommitRequest,
-    transaction: Transaction,
-    *,
-    version: int,
-    restored: Manifest | None = None,
-) -> ManifestFile:
-    following = build_manifest(
-        base,
-        transaction,
-        timestamp_ns=target.clock.time_ns(),
-        version=version,
-        creation=request.creation,
-        restored=restored,
-        marks=request.marks,
-    )
-    return encode_manifest_file(following)

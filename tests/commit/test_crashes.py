@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.external import ExternalHandler
-from lance_io.commit.loop import CommitRequest, commit, create_table
+from lance_io.commit.first_version import create_table
+from lance_io.commit.loop import commit
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import LanceError, NotFound

@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 
 from lance_io.commit.commit_queue import Turns
+from lance_io.commit.commit_request import CommitRequest
+from lance_io.commit.first_version import create_table
 from lance_io.commit.handler import Created, NewVersion
 from lance_io.commit.lock import LockHandler
-from lance_io.commit.loop import CommitRequest, commit, create_table
+from lance_io.commit.loop import commit
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget, Listing, SystemClock
 from lance_io.errors import AlreadyExists, CommitConflictError, CommitUnknownError, NotFound

@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_io import runtime
-from lance_io.commit.loop import CommitRequest, commit
+from lance_io.commit.commit_request import CommitRequest
+from lance_io.commit.loop import commit
 from lance_io.commit.target import CommitTarget, SystemClock
 from lance_io.dataset.changes.change_tags import create_tag
 from lance_io.dataset.lance_dataset import AsyncDataset

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from lance_io.commit.cleanup_reads import unfinished_files
+from lance_io.commit.commit_request import CommitRequest
+from lance_io.commit.first_version import create_table
 from lance_io.commit.handler import Taken
 from lance_io.commit.latest import list_versions
-from lance_io.commit.loop import CommitRequest, create_table
 from lance_io.commit.pins import announce, release
 from lance_io.commit.record import read_manifest, recorded_transaction
 from lance_io.commit.target import CommitTarget, CommittedVersion, SystemClock

@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from lance_io.commit.loop import CommitRequest, commit
+from lance_io.commit.commit_request import CommitRequest
+from lance_io.commit.loop import commit
 from lance_io.commit.target import CommitTarget
 from lance_io.dataset.changes.convert import stored_base
 from lance_io.dataset.changes.delete_rows import deletion_of, matching_rows

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
-from lance_io.commit.loop import CommitRequest, commit, create_table
+from lance_io.commit.commit_request import CommitRequest
+from lance_io.commit.first_version import create_table
+from lance_io.commit.loop import commit
 from lance_io.commit.target import TIMEOUT_S, Listing
 from lance_io.dataset.changes.change_methods import COMMIT_TIMEOUT
 from lance_io.dataset.changes.committed_files import check_columns_of_files

@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.commit_files import CommitFiles
-from lance_io.commit.loop import CommitRequest, commit
+from lance_io.commit.commit_request import CommitRequest
+from lance_io.commit.loop import commit
 from lance_io.dataset.changes.change_plans import commit_target, move_to
 from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.compaction.compaction_options import CompactionOptions, compaction_options

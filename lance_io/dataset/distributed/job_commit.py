@@ -14,7 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from lance_io.commit.loop import CommitRequest, commit, create_table
+from lance_io.commit.commit_request import CommitRequest
+from lance_io.commit.first_version import create_table
+from lance_io.commit.loop import commit
 from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.distributed.job_files import abort_steps
 from lance_io.dataset.distributed.job_history import JOB_PROPERTY, find_job, newest_manifest, transactions_after

@@ -14,7 +14,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.commit_files import CommitFiles
-from lance_io.commit.loop import CommitRequest, commit
+from lance_io.commit.commit_request import CommitRequest
+from lance_io.commit.loop import commit
 from lance_io.commit.target import Listing
 from lance_io.dataset.version.row_counts import with_row_counts
 from lance_io.dataset.write.input_data import Rows

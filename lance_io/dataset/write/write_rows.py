@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.commit_queue import TURNS
-from lance_io.commit.loop import CommitRequest, commit, create_table
+from lance_io.commit.commit_request import CommitRequest
+from lance_io.commit.first_version import create_table
+from lance_io.commit.loop import commit
 from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
 from lance_io.dataset.lazy_module import later_plans
 from lance_io.dataset.version.object_keys import table_root
