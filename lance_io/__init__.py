@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.dataset.open_dataset import dataset
 
 if TYPE_CHECKING:
-    from lance_io.commit.cleanup_values import CleanupStats
+    from lance_io.commit.cleanups.cleanup_values import CleanupStats
     from lance_io.dataset.blobs.blob_column import BlobColumn
     from lance_io.dataset.blobs.blob_file import BlobFile
     from lance_io.dataset.changes.lance_operation import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
@@ -54,7 +54,7 @@ _HOMES = {
     "BlobColumn": "lance_io.dataset.blobs.blob_column",
     "BlobFile": "lance_io.dataset.blobs.blob_file",
     "CleanupExplanation": "lance_io.dataset.changes.remove_versions",
-    "CleanupStats": "lance_io.commit.cleanup_values",
+    "CleanupStats": "lance_io.commit.cleanups.cleanup_values",
     "DataStatistics": "lance_io.dataset.version.table_statistics",
     "DatasetBasePath": "lance_io.dataset.changes.lance_operation",
     "FieldStatistics": "lance_io.dataset.version.table_statistics",

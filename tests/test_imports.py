@@ -88,7 +88,11 @@ def test_a_first_write_loads_nothing_of_cleanups_and_old_files(tmp_path: Path) -
     write = f"lance_io.write_dataset(pa.table({{'a': [1, 2], 's': ['x', 'y']}}), {str(tmp_path / 't.lance')!r})"
     loaded = modules_after(f"import lance_io, pyarrow as pa\n{write}")
     others = {
-        *("lance_io.commit.cleanup", "lance_io.dataset.changes.convert", "lance_io.dataset.changes.lance_operation"),
+        *(
+            "lance_io.commit.cleanups.cleanup",
+            "lance_io.dataset.changes.convert",
+            "lance_io.dataset.changes.lance_operation",
+        ),
         *("lance_io.dataset.changes.remove_versions", "lance_io.table.transaction.garbage"),
         *("lance_io.encodings.v2_0.write_arrays", "lance_io.file.write.array_queues"),
         *("lance_io.file.write.batched_writer",),

@@ -20,7 +20,7 @@ handler         what every way of making versions visible offers
 put_absent      the store lets one of many creators win
 lock            the user's lock does
 external        a database beside the store does; dynamodb: that database
-cleanup         removing old versions: the plan; cleanup_reads, cleanup_values, cleanup_removal: its parts
+cleanups        removing old versions
 pins            versions that somebody is about to name
 """
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.commit.cleanup import CleanupRefused, auto_cleanup, plan_cleanup, run_cleanup
-from lance_io.commit.cleanup_values import CleanupPlan, CleanupStats
+from lance_io.commit.cleanups.cleanup import CleanupRefused, auto_cleanup, plan_cleanup, run_cleanup
+from lance_io.commit.cleanups.cleanup_values import CleanupPlan, CleanupStats
 from lance_io.commit.target import CommitTarget, SystemClock
 from lance_io.errors import FormatError, UsageError
 from lance_io.plans.plan import drive_async, drive_sync

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from lance_io.commit.cleanup import plan_cleanup, run_cleanup
+from lance_io.commit.cleanups.cleanup import plan_cleanup, run_cleanup
 from lance_io.commit.external import ExternalHandler, Row
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget

@@ -11,7 +11,7 @@ import pytest
 from lance.blob import blob_array, blob_field
 
 import lance_io
-from lance_io.commit.cleanup import plan_cleanup, run_cleanup
+from lance_io.commit.cleanups.cleanup import plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget
 from lance_io.dataset.blobs.blob_values import locate_in_file, read_located
 from lance_io.dataset.blobs.managed_blobs import ManagedBlobs

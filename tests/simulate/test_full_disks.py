@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.commit.cleanup import plan_cleanup, run_cleanup
+from lance_io.commit.cleanups.cleanup import plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import StoreError
 from lance_io.plans.plan import drive_sync
@@ -37,7 +37,7 @@ from tests.commit.tables import Sample, commit_sync
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lance_io.commit.cleanup_values import CleanupStats
+    from lance_io.commit.cleanups.cleanup_values import CleanupStats
 
 ROWS: Final = pa.table({"a": range(2000)})
 NOW: Final = timedelta(0)

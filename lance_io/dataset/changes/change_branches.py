@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from lance_io.commit.cleanup_reads import unfinished_files
+from lance_io.commit.cleanups.cleanup_reads import unfinished_files
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
 from lance_io.commit.handler import Taken

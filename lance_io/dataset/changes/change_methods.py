@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.commit.cleanup_values import CleanupStats
+    from lance_io.commit.cleanups.cleanup_values import CleanupStats
     from lance_io.dataset.changes import change_plans as changes
     from lance_io.dataset.changes import drop_table as drops
     from lance_io.dataset.changes import remove_versions as cleanups

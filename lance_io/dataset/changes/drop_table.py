@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lance_io.commit.cleanup_reads import unfinished_files
+from lance_io.commit.cleanups.cleanup_reads import unfinished_files
 from lance_io.dataset.run_plan import run_async, run_sync
 from lance_io.dataset.version.session import Session
 from lance_io.errors import NotFound

@@ -6,7 +6,7 @@ from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lance_io.commit.cleanup import auto_cleanup, plan_cleanup, run_cleanup
+from lance_io.commit.cleanups.cleanup import auto_cleanup, plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import BindError
 from lance_io.limits import CLEANUP_FILES_SHOWN
@@ -17,7 +17,7 @@ from lance_io.table.transaction.garbage import CleanupPolicy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.commit.cleanup_values import CleanupPlan, CleanupStats
+    from lance_io.commit.cleanups.cleanup_values import CleanupPlan, CleanupStats
     from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan

@@ -30,7 +30,7 @@ from lance_io.table.transaction.garbage import References
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lance_io.commit.cleanup_values import BlobsOf
+    from lance_io.commit.cleanups.cleanup_values import BlobsOf
     from lance_io.format.wire import Buffer
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, TypedDict
 
-from lance_io.commit.cleanup_reads import (
+from lance_io.commit.cleanups.cleanup_reads import (
     READS_AT_ONCE,
     Held,
     find_held,
@@ -30,8 +30,8 @@ from lance_io.commit.cleanup_reads import (
     table_files,
     unfinished_files,
 )
-from lance_io.commit.cleanup_removal import Removal
-from lance_io.commit.cleanup_values import CleanupPlan, CleanupStats, OldVersion
+from lance_io.commit.cleanups.cleanup_removal import Removal
+from lance_io.commit.cleanups.cleanup_values import CleanupPlan, CleanupStats, OldVersion
 from lance_io.commit.latest import versions_prefix
 from lance_io.commit.other_names import one_name_each
 from lance_io.commit.pins import time_ns
@@ -60,7 +60,7 @@ from lance_io.table.transaction.garbage import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
-    from lance_io.commit.cleanup_values import BlobsOf
+    from lance_io.commit.cleanups.cleanup_values import BlobsOf
     from lance_io.commit.handler import StagedObjects
     from lance_io.commit.target import CommitTarget
     from lance_io.plans.plan import Plan

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lance_io.commit.cleanup_reads import READS_AT_ONCE, Held, find_held_versions, managed_blobs, read_manifests
-from lance_io.commit.cleanup_values import CleanupPlan, CleanupStats, OldVersion, count_removed
+from lance_io.commit.cleanups.cleanup_reads import (
+    READS_AT_ONCE,
+    Held,
+    find_held_versions,
+    managed_blobs,
+    read_manifests,
+)
+from lance_io.commit.cleanups.cleanup_values import CleanupPlan, CleanupStats, OldVersion, count_removed
 from lance_io.commit.other_names import both_names
 from lance_io.commit.pins import announce, pinned_versions, release, time_ns
 from lance_io.errors import LanceError, StoreError
