@@ -15,7 +15,6 @@ not by process, so that a child that opened the file again while it inherits an 
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.errors import UsageError
 from lance_io.limits import MIB
 from lance_io.records import dataclass
+from lance_io.redaction import get_logger
 from lance_io.runtime.threads import LastingPool
 from lance_io.store.disk_cache.range_database import CAPACITY_BYTES_MIN, Busy, Damaged, RangeDatabase, Refused, Unusable
 
@@ -44,7 +44,7 @@ PAUSE_S: Final = 30.0  # how long a disk is left alone that takes or gives nothi
 EXIT_S_MAX: Final = 5.0  # interpreter exit waits this long for what is in line
 FOLDER: Final = "lance-io-cache-3"  # below what the user names; the number is that of the form of the files
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
