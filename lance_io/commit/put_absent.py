@@ -23,7 +23,6 @@ from lance_io.records import dataclass
 from lance_io.redaction import get_logger
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import ConflictRetry, OutcomeUnknown, Unsent
-from lance_io.store.probe import refuse_undecided
 from lance_io.table.manifest.paths import VERSIONS
 
 if TYPE_CHECKING:
@@ -61,6 +60,8 @@ class PutAbsentHandler:
 
     def check(self, place: Location) -> None:
         """See `CommitHandler`: the store has to decide."""
+        from lance_io.store.probe import refuse_undecided  # what reads needs none of it
+
         refuse_undecided(place.store)
 
     def prepare(self, place: Location) -> Plan[None]:

@@ -99,6 +99,7 @@ MASKS = [
 ]
 TIMED = (
     "lance-io bench",
+    "lance-io doctor",
     "lance-io write",
     "LanceScanner.analyze_plan",
     "MergeInsertBuilder.analyze_plan",
