@@ -7,7 +7,6 @@ and metrics. Servers are hostile: they say back whatever they were sent, and wha
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import pickle
 import traceback
@@ -69,8 +68,6 @@ class Signed(Container):
         return super().answer(replace(asked, line=f"{method} {path}?{'&'.join(kept)} {version}"))
 
 
-# Sessions of fsspec's HTTP filesystem are left to the collector, here.
-LEFT_OPEN = "ignore:Exception ignored in.*(ClientSession|BaseConnector):pytest.PytestUnraisableExceptionWarning"
 S3 = {"aws_access_key_id": f"AKID{PLANTED}", "aws_secret_access_key": f"secret-{PLANTED}", "aws_session_token": PLANTED}
 STORES: dict[str, tuple[type[Bucket], dict[str, str]]] = {
     "s3": (Bucket, S3),
@@ -193,7 +190,6 @@ async def attempts(uri: str, how: dict[str, Any], table: AsyncDataset | None) ->
     return failed
 
 
-@pytest.mark.filterwarnings(LEFT_OPEN)
 @pytest.mark.parametrize("kind", STORES)
 async def test_nothing_planted_is_seen(
     kind: str, objects: dict[str, bytes], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -236,7 +232,6 @@ async def test_nothing_planted_is_seen(
                     await bucket.start()
     finally:
         stop()
-        gc.collect()
     seen += [record.getMessage() + str(record.exc_text) for record in caplog.records if record.name[:8] == "lance_io"]
     seen += [repr(traced), metrics.prometheus_text()]
     for text in seen:
@@ -244,7 +239,6 @@ async def test_nothing_planted_is_seen(
             assert secret not in text, text[max(0, text.find(secret) - 300) : text.find(secret) + 60]
 
 
-@pytest.mark.filterwarnings(LEFT_OPEN)
 async def test_a_password_in_a_url_is_shown_by_nothing_that_goes_well(objects: dict[str, bytes]) -> None:
     """Reports of the command line, and the requests that statistics name."""
     out = err = ""

@@ -14,8 +14,8 @@ import inspect
 import os
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakKeyDictionary, finalize
 
 from lance_io.errors import UsageError
 from lance_io.store.api import ObjectMeta
@@ -38,6 +38,8 @@ _ETAGS: Final = ("ETag", "etag", "e_tag", "generation", "md5Hash", "sha", "blob_
 _TIMES: Final = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 _TELLS_CONTENT: Final = (*_ETAGS, *_TIMES, "ino", "size")
 _READS: Final = frozenset({"cat_file", "info", "ls", "find"})
+
+_Twins: TypeAlias = "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Any]]"
 
 
 class FsspecCalls:
@@ -74,7 +76,8 @@ class FsspecCalls:
         self._known = protocols(kind)
         self._is_async = getattr(kind, "async_impl", False) is True
         self._strip: Callable[[str], str] | None = kind._strip_protocol  # type: ignore[attr-defined]
-        self._twins: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Any]] = WeakKeyDictionary()
+        self._twins: _Twins = WeakKeyDictionary()
+        finalize(self, _release, self._twins).atexit = False
         self._is_inherited = False
 
     @classmethod
@@ -112,7 +115,7 @@ class FsspecCalls:
     def start_over(self) -> None:
         """Twins belong to the loops that made them."""
         never_finalize(dict(self._twins))
-        self._twins = WeakKeyDictionary()
+        self._twins.clear()
         self._is_inherited = True
 
     async def _filesystem(self) -> Any:
@@ -263,8 +266,8 @@ class FsspecCalls:
     async def aclose(self) -> None:
         """Close the sessions of this loop's twin; it is made anew when it is needed again."""
         twin = self._twins.pop(asyncio.get_running_loop(), None)
-        if twin is not None and twin.done() and not twin.cancelled() and twin.exception() is None:
-            await _close(twin.result())
+        if twin is not None and (made := _made(twin)) is not None:
+            await _close(made)
 
 
 class _Walk:
@@ -439,6 +442,26 @@ def _moment(value: Any) -> datetime | None:
     if not isinstance(value, datetime):
         return None
     return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+
+
+def _made(twin: asyncio.Future[Any]) -> Any:
+    return twin.result() if twin.done() and not twin.cancelled() and twin.exception() is None else None
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def _release(twins: _Twins) -> None:
+    """The calls' last user is gone: close the twins' sessions on their loops, where those still run."""
+    for loop, twin in list(twins.items()):
+        if (made := _made(twin)) is not None and loop.is_running():
+            loop.call_soon_threadsafe(_close_soon, loop, made)
+
+
+def _close_soon(loop: asyncio.AbstractEventLoop, fs: Any) -> None:
+    task = loop.create_task(_close(fs))
+    _closing.add(task)  # a loop holds its tasks weakly
+    task.add_done_callback(_closing.discard)
 
 
 async def _close(fs: Any) -> None:

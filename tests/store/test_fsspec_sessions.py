@@ -1,0 +1,61 @@
+"""Sessions of fsspec's libraries: closed when the calls of their last user are collected, without its help."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import aiohttp
+import pytest
+from fsspec.implementations.http import HTTPFileSystem
+
+from lance_io.errors import LanceError
+from lance_io.store.filesystem import fsspec_calls
+from lance_io.store.filesystem.place import open_filesystem
+from tests.http_faults import FaultServer, serve, status
+
+CONTENT = b"content"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_sessions_are_closed_with_their_last_user(fails: bool) -> None:
+    sessions: list[aiohttp.ClientSession] = []
+
+    async def opened(**_: Any) -> aiohttp.ClientSession:
+        sessions.append(aiohttp.ClientSession())
+        return sessions[-1]
+
+    async def read(where: str) -> None:
+        store = open_filesystem(HTTPFileSystem(get_client=opened, skip_instance_cache=True), {})
+        if fails:
+            with pytest.raises(LanceError):
+                await store.get(where)
+        else:
+            assert bytes((await store.get(where))[0]) == CONTENT
+
+    async with FaultServer(CONTENT, [status(403, "No") if fails else serve] * 4) as server:
+        await read(f"{server.endpoint}/key")
+        (session,) = sessions
+        assert not session.closed
+        gc.collect()
+        await asyncio.sleep(0)
+        await asyncio.gather(*fsspec_calls._closing)
+        assert session.closed
+
+
+def test_sessions_of_a_loop_that_has_ended_are_left_alone() -> None:
+    calls: list[Any] = []
+
+    async def read() -> None:
+        async with FaultServer(CONTENT) as server:
+            store = open_filesystem(HTTPFileSystem(skip_instance_cache=True), {})
+            assert bytes((await store.get(f"{server.endpoint}/key"))[0]) == CONTENT
+            calls.append(store)
+            await store.aclose()
+            assert bytes((await store.get(f"{server.endpoint}/key"))[0]) == CONTENT
+            await store.aclose()
+
+    asyncio.run(read())
+    calls.clear()
+    gc.collect()  # raises nothing, which would fail this test as unraisable
