@@ -43,6 +43,12 @@ _CONNECTION = re.compile(r"\b(AccountKey|SharedAccessKey|SharedAccessSignature)=
 _HEADER = re.compile(
     r"""(authorization['"]?\s*[:=]\s*b?['"]?)(?:bearer|basic|sharedkey|aws4-hmac-sha256)\b[^\n'"]*""", re.IGNORECASE
 )
+_TOKEN_HEADER = re.compile(
+    r"""\b((?:x-amz-security-token|x-amz-[\w-]{0,40}customer-key|x-amz-sso_bearer_token|x-identity-header)['"]?
+    \s{0,8}[:=]\s{0,8}b?['"]?)[^\s;,'"]+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_MAY_BE_TOKEN: Final = ("-security-token", "-customer-key", "-sso_bearer", "-identity-header")
 
 
 def hide_secrets(text: str, known: Iterable[str] = ()) -> str:
@@ -57,6 +63,8 @@ def hide_secrets(text: str, known: Iterable[str] = ()) -> str:
     if "=" in text:
         text = _PATH_QUERY.sub(_without_query, text)
         text = _CONNECTION.sub(rf"\1={HIDDEN}", _PARAMETER.sub(rf"\1{HIDDEN}", text))
+    if "-" in text and any(name in text.lower() for name in _MAY_BE_TOKEN):
+        text = _TOKEN_HEADER.sub(rf"\1{HIDDEN}", text)
     return _HEADER.sub(rf"\1{HIDDEN}", text) if "uthorization" in text else text
 
 

@@ -39,6 +39,11 @@ PACKAGE = Path(lance_io.__file__).parent
         ("https://h/x#access_token=abc", "https://h/x#***"),
         ("AccountName=a;AccountKey=abcd==;x", "AccountName=a;AccountKey=***;x"),
         ("{'Authorization': 'Bearer abc.def'}", "{'Authorization': '***'}"),
+        ("x-amz-security-token: ab/c+d; accept: e", "x-amz-security-token: ***; accept: e"),
+        (
+            "{'X-Amz-Server-Side-Encryption-Customer-Key': b'abc='}",
+            "{'X-Amz-Server-Side-Encryption-Customer-Key': b'***'}",
+        ),
     ],
 )
 def test_credentials_are_taken_out(text: str, shown: str) -> None:

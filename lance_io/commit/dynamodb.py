@@ -27,7 +27,7 @@ from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Tra
 from lance_io.store.s3.loop_state import credentials_of, load_library, make_session
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lance_io.plans.plan import Plan
     from lance_io.store.s3.bucket_options import S3Options
@@ -185,7 +185,7 @@ class DynamoManifestStore:
             try:
                 return await getattr(opened, operation)(**arguments)
             except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
-                failure, is_refused = self._as_ours(error, operation)
+                failure, is_refused = self._as_ours(error, operation, client.secrets)
             if is_renewed or not is_refused or not await self._renewed(client, generation):
                 raise failure from None
             is_renewed = True
@@ -197,13 +197,16 @@ class DynamoManifestStore:
             error.path = self._place
             raise
 
-    def _as_ours(self, error: Exception, operation: str) -> tuple[LanceError, bool]:
-        """The error of ours for one of the client's, and whether the credentials are refused."""
+    def _as_ours(self, error: Exception, operation: str, secrets: Iterable[str]) -> tuple[LanceError, bool]:
+        """The error of ours for one of the client's, and whether the credentials are refused.
+
+        secrets  what must not appear in its message
+        """
         response = getattr(error, "response", None)
         details = response.get("Error", {}) if isinstance(response, dict) else {}
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) if isinstance(response, dict) else 0
         code, text = str(details.get("Code", "")), str(details.get("Message", "")) or type(error).__name__
-        text = hide_secrets(text, self._options.secrets)
+        code, text = hide_secrets(code, secrets), hide_secrets(text, secrets)
         return _error(code, status, text, self._place, operation), code in _REFUSED
 
     @property
@@ -270,6 +273,12 @@ class _Client:
                 self._client = await self._stack.enter_async_context(self._open())
         await credentials_of(self._session)
         return self._client
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not appear in a message: the credentials given, and those found and signed with."""
+        found = () if self._chain is None else self._chain.secrets
+        return (*self._options.secrets, *found)
 
     async def _ask_again(self) -> bool:
         return self._chain is not None and await self._chain.look_again()

@@ -7,6 +7,7 @@ and metrics. Servers are hostile: they say back whatever they were sent, and wha
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import pickle
 import traceback
@@ -15,7 +16,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import obstore.store
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pytest
 
 import lance_io
@@ -24,12 +27,12 @@ from lance_io.errors import AlreadyExists, LanceError, NotFound
 from lance_io.io import trace_events
 from lance_io.store.counters import StoreStats
 from lance_io.store.url import open_store
-from tests.bucket import Bucket, Container, Exchange, GoogleBucket, Right
+from tests.bucket import NAME, Bucket, Container, Exchange, GoogleBucket, Right
 from tests.cli.conftest import lance_io as lance_io_command
 from tests.http_faults import head
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from lance_io.io.trace_events import TraceEvent
@@ -68,7 +71,83 @@ class Signed(Container):
         return super().answer(replace(asked, line=f"{method} {path}?{'&'.join(kept)} {version}"))
 
 
+class Tables(Bucket):
+    """A bucket, and beside it the database that has the rows of its tables."""
+
+    uri = f"s3+ddb://{NAME}"
+
+    def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
+        super().__init__(objects)
+        self.rows: dict[str, dict[str, Any]] = {}
+        for key in self.objects:
+            if key.endswith(".manifest"):
+                size = {"N": str(len(self.objects[key]))}
+                row = {"base_uri": {"S": "t.lance"}, "version": {"N": "1"}, "path": {"S": key}, "size": size}
+                self.rows["1"] = row
+
+    def options(self, **more: str) -> dict[str, str]:
+        return super().options(dynamodb_endpoint=self.endpoint, **more)
+
+    def answer(self, asked: Any) -> Right:
+        wanted = asked.headers.get("x-amz-target", "").partition(".")[2]
+        if not wanted:
+            return super().answer(asked)
+        said = json.loads(asked.body)
+        keys = [("base_uri", "HASH", "S"), ("version", "RANGE", "N")]
+        described = {
+            "KeySchema": [{"AttributeName": name, "KeyType": kind} for name, kind, _ in keys],
+            "AttributeDefinitions": [{"AttributeName": name, "AttributeType": kind} for name, _, kind in keys],
+        }
+        of_table = said.get("ExpressionAttributeValues", {}).get(":base_uri", {}).get("S", "t.lance") == "t.lance"
+        found = {
+            "DescribeTable": lambda: {"Table": described},
+            "GetItem": lambda: {"Item": self.rows[said["Key"]["version"]["N"]]},
+            "Query": lambda: {"Items": list(self.rows.values()) if of_table else []},
+            "PutItem": dict,
+        }
+        body = json.dumps(found[wanted]()).encode()
+        return Right(200, {"Content-Length": len(body), "Content-Type": "application/x-amz-json-1.0"}, body)
+
+
+class Dated(Bucket):
+    """Its listings say when objects were written, without which obstore does not read them."""
+
+    def answer(self, asked: Any) -> Right:
+        found = super().answer(asked)
+        if b"<ListBucketResult>" in found.body:
+            dated = b"<LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>"
+            found.body = found.body.replace(b"<Size>", dated)
+            found.headers["Content-Length"] = len(found.body)
+        return found
+
+
+def of_obstore(bucket: Bucket) -> Any:
+    return obstore.store.S3Store(
+        NAME,
+        endpoint=bucket.endpoint,
+        region="us-east-1",
+        access_key_id=S3["aws_access_key_id"],
+        secret_access_key=S3["aws_secret_access_key"],
+        session_token=S3["aws_session_token"],
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 0},
+    )
+
+
+def of_pyarrow(bucket: Bucket) -> Any:
+    return pafs.S3FileSystem(
+        endpoint_override=bucket.endpoint.removeprefix("http://"),
+        scheme="http",
+        region="us-east-1",
+        access_key=S3["aws_access_key_id"],
+        secret_key=S3["aws_secret_access_key"],
+        session_token=S3["aws_session_token"],
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=1),
+    )
+
+
 S3 = {"aws_access_key_id": f"AKID{PLANTED}", "aws_secret_access_key": f"secret-{PLANTED}", "aws_session_token": PLANTED}
+NO_KEYS = {"aws_access_key_id": "", "aws_secret_access_key": ""}
 STORES: dict[str, tuple[type[Bucket], dict[str, str]]] = {
     "s3": (Bucket, S3),
     "s3 by aiohttp": (Bucket, {**S3, "fast_get": "aiohttp"}),
@@ -80,6 +159,14 @@ STORES: dict[str, tuple[type[Bucket], dict[str, str]]] = {
     "az by signature": (Signed, {"sas_token": f"sv=2022-11-02&sig={quote(PLANTED, safe='')}", "account_key": ""}),
     "az by its library": (Container, {"account_key": KEY, "fast_get": "false"}),
     "http": (Pages, {}),
+    "s3 by a file of keys": (Bucket, {**NO_KEYS, "fast_get": "false"}),
+    "a database by a file of keys": (Tables, NO_KEYS),
+    "obstore": (Dated, {}),
+    "pyarrow": (Bucket, {}),
+}
+FILESYSTEMS = {
+    "obstore": (of_obstore, "t.lance"),
+    "pyarrow": (of_pyarrow, f"{NAME}/t.lance"),
 }
 
 
@@ -96,6 +183,8 @@ def says(status: int, code: str) -> Callable[[Exchange], Awaitable[bool]]:
     async def harm(exchange: Exchange) -> bool:
         text = everything(exchange).replace("&", "&amp;").replace("<", "&lt;")
         body = f"<Error><Code>{code}</Code><Message>{text}</Message></Error>".encode()
+        if "x-amz-target" in exchange.asked.headers:
+            body = json.dumps({"__type": code, "message": text}).encode()
         body = b"" if exchange.asked.line.startswith("HEAD ") else body
         await exchange.say(head(status, {"Content-Length": len(body), "Content-Type": "application/xml"}) + body)
         return True
@@ -168,7 +257,7 @@ async def attempts(uri: str, how: dict[str, Any], table: AsyncDataset | None) ->
     calls: list[Callable[[], Awaitable[Any]]] = [
         lambda: AsyncDataset.open(uri, **how),
         lambda: AsyncDataset.open(uri, version=1, **how),
-        lambda: AsyncDataset.write(ROWS, f"{uri}.new", **how),
+        lambda: AsyncDataset.write(ROWS, uri.replace("t.lance", "new.lance"), **how),
     ]
     if table is not None:
         calls += [
@@ -192,9 +281,17 @@ async def attempts(uri: str, how: dict[str, Any], table: AsyncDataset | None) ->
 
 @pytest.mark.parametrize("kind", STORES)
 async def test_nothing_planted_is_seen(
-    kind: str, objects: dict[str, bytes], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    objects: dict[str, bytes],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr("lance_io.store.cloud.cloud_store.random.random", lambda: 0.0)
+    monkeypatch.setattr("lance_io.commit.dynamodb.ATTEMPTS", 1)
+    if "file of keys" in kind:
+        (tmp_path / "keys").write_text("\n".join(["[default]", *(f"{name} = {text}" for name, text in S3.items())]))
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
     caplog.set_level(logging.DEBUG, "lance_io")
     traced: list[TraceEvent] = []
     stop = trace_events.listen(traced.append)
@@ -203,11 +300,17 @@ async def test_nothing_planted_is_seen(
     try:
         for failure, harm in FAILURES.items():
             async with make(objects) as bucket:
-                bucket.planted = tuple(more.values()) if more else (PLANTED,)
+                is_other = kind.startswith(("az", "gs"))
+                bucket.planted = tuple(text for text in more.values() if text) if is_other else tuple(S3.values())
                 patient = {"client_max_retries": "0", "request_timeout": "20s"} if kind != "http" else {}
                 how: dict[str, Any] = {"storage_options": {**bucket.options(**more), **patient}}
                 how["storage_options"] = {name: text for name, text in how["storage_options"].items() if text}
-                if kind == "http":
+                if kind in FILESYSTEMS:
+                    open_filesystem, uri = FILESYSTEMS[kind]
+                    how = {"filesystem": open_filesystem(bucket)}
+                elif "database" in kind:
+                    uri = f"{bucket.uri}/t.lance?ddbTableName=rows"
+                elif kind == "http":
                     uri = f"http://user:{quote(PLANTED, safe='')}@{bucket.endpoint.partition('://')[2]}/t.lance"
                 else:
                     uri = f"{bucket.uri}/t.lance"

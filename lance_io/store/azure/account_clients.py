@@ -192,9 +192,8 @@ class AccountClients(LoopClients):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not appear in a message: the credentials given, and those of this moment."""
-        latest = self._tokens.latest
-        return self._options.secrets if latest is None else (*self._options.secrets, *latest.secrets)
+        """What must not appear in a message: the credentials given, and those of this moment and before."""
+        return (*self._options.secrets, *(secret for one in self._tokens.recent for secret in one.secrets))
 
     # -- clients ----------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from lance_io.errors import AccessDenied, LanceError
@@ -17,6 +18,7 @@ MARGIN_S: Final = 5.0  # a request is on its way for a while, and in line before
 AHEAD_S: Final = 300.0  # before its end something is renewed
 AGAIN_S: Final = 60.0  # between two renewals ahead of time: there is what never holds for long
 AGAIN_FAILED_S: Final = 5.0  # and after one that failed
+REMEMBERED: Final = 4  # that were the last: a store may still speak of one when another is used
 CLOSE_S: Final = 1.0  # what is under way has so much time left when a store is closed
 
 
@@ -110,6 +112,7 @@ class Renewal(Generic[T]):
         self._failed = failed
         self._renewing = Once(self._renew)
         self._found: tuple[T, float | None] | None = None
+        self._former: deque[T] = deque(maxlen=REMEMBERED)
         self._not_before_s = float("-inf")  # by the loop's clock
 
     async def get(self) -> T:
@@ -134,12 +137,19 @@ class Renewal(Generic[T]):
     def forget(self, refused: T) -> None:
         """Somebody takes this one no more, before its end: whoever asks next waits for another."""
         if self._found is not None and self._found[0] == refused:
+            self._former.append(refused)
             self._found = None
 
     @property
     def latest(self) -> T | None:
         """The last one, whether it still holds or not."""
         return None if self._found is None else self._found[0]
+
+    @property
+    def recent(self) -> tuple[T, ...]:
+        """The last ones, which no message may show: requests with former ones may still be under way."""
+        former = tuple(self._former)
+        return former if self._found is None else (*former, self._found[0])
 
     @property
     def expires_s(self) -> float | None:
@@ -164,6 +174,8 @@ class Renewal(Generic[T]):
         except Exception as raised:  # of any provider, and what they raise is not one family
             error = raised
         is_new = self._found != before
+        if is_new and before is not None:
+            self._former.append(before[0])
         self._not_before_s = asyncio.get_running_loop().time() + (AGAIN_S if is_new else AGAIN_FAILED_S)
         return error
 

@@ -35,7 +35,6 @@ class Tokens:
             else ProvidedCredentials(options.provided, token_given)
         )
         self._key = options.service_account
-        self._refused: str | None = None
 
     def __repr__(self) -> str:
         return "Tokens()"
@@ -45,7 +44,7 @@ class Tokens:
         """What must not appear in a message: tokens, and what they are asked for with."""
         keys = {self._options.service_account or "", self._key or ""}
         lines = [line for key in keys for line in _lines_of_private_key(key)]
-        found = (self._options.token, self._renewal.latest, self._refused, *keys, *lines)
+        found = (self._options.token, *self._renewal.recent, *keys, *lines)
         return tuple(text for text in found if text)
 
     def at_hand(self) -> str | None:
@@ -65,7 +64,7 @@ class Tokens:
         refused = self._renewal.latest
         if self._options.token is not None or refused is None:
             return False
-        self._refused, self._credentials = refused, None  # files may say something else by now
+        self._credentials = None  # files may say something else by now
         self._renewal.forget(refused)
         return await self._renewal.get() != refused
 

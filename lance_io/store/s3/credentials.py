@@ -14,10 +14,11 @@ now, at the service again.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from lance_io.store.cloud.provided_credentials import ProvidedCredentials
-from lance_io.store.cloud.renewal import AGAIN_FAILED_S, AGAIN_S, MARGIN_S, Once
+from lance_io.store.cloud.renewal import AGAIN_FAILED_S, AGAIN_S, MARGIN_S, REMEMBERED, Once
 from lance_io.store.s3.bucket_options import keys_given
 
 if TYPE_CHECKING:
@@ -28,11 +29,31 @@ if TYPE_CHECKING:
     from lance_io.store.s3.bucket_options import Keys
 
 
+class UsedKeys:
+    """What requests were signed with lately, so that no message shows it."""
+
+    def __init__(self) -> None:
+        self._latest: deque[tuple[str, ...]] = deque(maxlen=REMEMBERED)
+
+    def note(self, keys: Any) -> Any:
+        """Keys that somebody is given, as they are: frozen credentials of aiobotocore's or `Keys`."""
+        found = tuple(text for text in (keys.access_key, keys.secret_key, keys.token) if text)
+        if found not in self._latest:
+            self._latest.append(found)
+        return keys
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(text for keys in tuple(self._latest) for text in keys)
+
+
 class Renewed:
     """Credentials of aiobotocore's, which may expire and be refused; in all else as they are.
 
     failed  makes an error of ours of what their provider raised
     find    looks for others, where these are refused
+    used    is told what is signed with
     """
 
     def __init__(
@@ -40,7 +61,9 @@ class Renewed:
         credentials: Any,
         failed: Callable[[Exception], LanceError],
         find: Callable[[], Awaitable[Any]] | None = None,
+        used: UsedKeys | None = None,
     ) -> None:
+        self._used = UsedKeys() if used is None else used
         self._credentials = credentials
         self._failed = failed
         self._find = find
@@ -58,14 +81,14 @@ class Renewed:
             raise self._failed(failure) from None
         held = self._credentials
         if not _expires(held):
-            return await held.get_frozen_credentials()
+            return self._used.note(await held.get_frozen_credentials())
         found = self.at_hand()
         if found is None:
             error = await self._renewal.result()
             if error is not None and held.refresh_needed(0):
                 raise self._failed(error) from None
             found = held._frozen_credentials
-        return found
+        return self._used.note(found)
 
     def at_hand(self) -> Any:
         """The same without waiting, or None where they have to be waited for; begins their renewal when it is time."""
@@ -146,6 +169,12 @@ class ProvidedKeys:
 
     def __init__(self, source: OptionsSource) -> None:
         self._keys = ProvidedCredentials(source, keys_given)
+        self._used = UsedKeys()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What was given lately: it must not appear in a message."""
+        return self._used.secrets
 
     async def load_credentials(self) -> ProvidedKeys:
         """See `aiobotocore.credentials.AioCredentialResolver`."""
@@ -153,7 +182,8 @@ class ProvidedKeys:
 
     async def get_frozen_credentials(self) -> Keys:
         """Those of this moment. Raises our errors."""
-        return await self._keys.get()
+        keys: Keys = self._used.note(await self._keys.get())
+        return keys
 
     def at_hand(self) -> Keys | None:
         """The same without waiting, or None where they have to be waited for; begins their renewal when it is time."""
@@ -199,6 +229,12 @@ class Chain:
         self._search = Once(self._look)
         self._found: list[Renewed] = []
         self._latest: Renewed | None = None
+        self._used = UsedKeys()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What was found lately: it must not appear in a message."""
+        return self._used.secrets
 
     async def load_credentials(self) -> Any:
         """See `aiobotocore.credentials.AioCredentialResolver`. Raises our errors."""
@@ -224,7 +260,7 @@ class Chain:
             return error
         if found is None:
             return None
-        self._latest = Renewed(found, self._failed, self._again)
+        self._latest = Renewed(found, self._failed, self._again, self._used)
         self._found.append(self._latest)
         return self._latest
 

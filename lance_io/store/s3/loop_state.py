@@ -289,7 +289,8 @@ class LoopState(LoopClients):
     def secrets(self) -> tuple[str, ...]:
         """What must not appear in a message: the credentials given, and those last used."""
         used = self._signer[0][:3] if self._signer is not None else ()
-        return (*self._options.secrets, *(secret for secret in used if secret))
+        found = () if self._chain is None else self._chain.secrets
+        return (*self._options.secrets, *found, *(secret for secret in used if secret))
 
     # -- clients ----------------------------------------------------------------------------------------------------
 
