@@ -208,6 +208,46 @@ class Bucket(Listener):
         return _document(200, f"<ListBucketResult><IsTruncated>{whether}</IsTruncated>{token}{body}</ListBucketResult>")
 
 
+class Tables(Bucket):
+    """The same bucket, and beside it the DynamoDB table `rows`, which has version 1 of `t.lance`."""
+
+    uri = f"s3+ddb://{NAME}"
+
+    def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
+        super().__init__(objects)
+        self.rows: dict[str, dict[str, Any]] = {}
+        for key in self.objects:
+            if key.endswith(".manifest"):
+                size = {"N": str(len(self.objects[key]))}
+                row = {"base_uri": {"S": "t.lance"}, "version": {"N": "1"}, "path": {"S": key}, "size": size}
+                self.rows["1"] = row
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Storage options of a client."""
+        return super().options(dynamodb_endpoint=self.endpoint, **more)
+
+    def answer(self, asked: Asked) -> Right:
+        """Do what is asked for."""
+        wanted = asked.headers.get("x-amz-target", "").partition(".")[2]
+        if not wanted:
+            return super().answer(asked)
+        said = json.loads(asked.body)
+        keys = [("base_uri", "HASH", "S"), ("version", "RANGE", "N")]
+        described = {
+            "KeySchema": [{"AttributeName": name, "KeyType": kind} for name, kind, _ in keys],
+            "AttributeDefinitions": [{"AttributeName": name, "AttributeType": kind} for name, _, kind in keys],
+        }
+        of_table = said.get("ExpressionAttributeValues", {}).get(":base_uri", {}).get("S", "t.lance") == "t.lance"
+        found = {
+            "DescribeTable": lambda: {"Table": described},
+            "GetItem": lambda: {"Item": self.rows[said["Key"]["version"]["N"]]},
+            "Query": lambda: {"Items": list(self.rows.values()) if of_table else []},
+            "PutItem": dict,
+        }
+        body = json.dumps(found[wanted]()).encode()
+        return Right(200, {"Content-Length": len(body), "Content-Type": "application/x-amz-json-1.0"}, body)
+
+
 class Container(Bucket):
     """The same as a container in Azure's blob storage."""
 

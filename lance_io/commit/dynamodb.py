@@ -25,6 +25,7 @@ from lance_io.redaction import hide_secrets
 from lance_io.store.cloud.renewal import Generations
 from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient
 from lance_io.store.s3.loop_state import credentials_of, load_library, make_session
+from lance_io.store.s3.server_clock import SKEWED_ELSEWHERE, ServerClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -258,6 +259,7 @@ class _Client:
         self._session: Any = None
         self._chain: Chain | ProvidedKeys | None = None
         self.credentials = Generations(self._ask_again)
+        self.clock = ServerClock(SKEWED_ELSEWHERE)
         self._client: Any = None
         if runtime.on_engine_thread():
             runtime.on_engine_close(self.close)
@@ -270,7 +272,9 @@ class _Client:
                 if self._chain is not None:
                     self._stack.push_async_callback(self._chain.close)
                 self._stack.push_async_callback(self.credentials.close)
-                self._client = await self._stack.enter_async_context(self._open())
+                client = await self._stack.enter_async_context(self._open())
+                self.clock.follow(client.meta.events, "dynamodb")
+                self._client = client
         await credentials_of(self._session)
         return self._client
 

@@ -27,12 +27,12 @@ from lance_io.errors import AlreadyExists, LanceError, NotFound
 from lance_io.io import trace_events
 from lance_io.store.counters import StoreStats
 from lance_io.store.url import open_store
-from tests.bucket import NAME, Bucket, Container, Exchange, GoogleBucket, Right
+from tests.bucket import NAME, Bucket, Container, Exchange, GoogleBucket, Right, Tables
 from tests.cli.conftest import lance_io as lance_io_command
 from tests.http_faults import head
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from lance_io.io.trace_events import TraceEvent
@@ -69,44 +69,6 @@ class Signed(Container):
         path, _, query = target.partition("?")
         kept = [one for one in query.split("&") if one and not one.startswith(("sv=", "sig="))]
         return super().answer(replace(asked, line=f"{method} {path}?{'&'.join(kept)} {version}"))
-
-
-class Tables(Bucket):
-    """A bucket, and beside it the database that has the rows of its tables."""
-
-    uri = f"s3+ddb://{NAME}"
-
-    def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
-        super().__init__(objects)
-        self.rows: dict[str, dict[str, Any]] = {}
-        for key in self.objects:
-            if key.endswith(".manifest"):
-                size = {"N": str(len(self.objects[key]))}
-                row = {"base_uri": {"S": "t.lance"}, "version": {"N": "1"}, "path": {"S": key}, "size": size}
-                self.rows["1"] = row
-
-    def options(self, **more: str) -> dict[str, str]:
-        return super().options(dynamodb_endpoint=self.endpoint, **more)
-
-    def answer(self, asked: Any) -> Right:
-        wanted = asked.headers.get("x-amz-target", "").partition(".")[2]
-        if not wanted:
-            return super().answer(asked)
-        said = json.loads(asked.body)
-        keys = [("base_uri", "HASH", "S"), ("version", "RANGE", "N")]
-        described = {
-            "KeySchema": [{"AttributeName": name, "KeyType": kind} for name, kind, _ in keys],
-            "AttributeDefinitions": [{"AttributeName": name, "AttributeType": kind} for name, _, kind in keys],
-        }
-        of_table = said.get("ExpressionAttributeValues", {}).get(":base_uri", {}).get("S", "t.lance") == "t.lance"
-        found = {
-            "DescribeTable": lambda: {"Table": described},
-            "GetItem": lambda: {"Item": self.rows[said["Key"]["version"]["N"]]},
-            "Query": lambda: {"Items": list(self.rows.values()) if of_table else []},
-            "PutItem": dict,
-        }
-        body = json.dumps(found[wanted]()).encode()
-        return Right(200, {"Content-Length": len(body), "Content-Type": "application/x-amz-json-1.0"}, body)
 
 
 class Dated(Bucket):

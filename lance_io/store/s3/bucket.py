@@ -240,9 +240,10 @@ class S3Store(CloudStore[LoopState]):
 
         state = loop.state
         try:
-            await state.client()
+            call = getattr(await state.client(), method)
             async with asyncio.timeout(self.options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S):
-                return await state.ask(method, {"Bucket": self.options.bucket, **arguments})
+                answer: dict[str, Any] = await call(Bucket=self.options.bucket, **arguments)
+                return answer
         except LanceError as error:  # there are no credentials
             error.path = error.path or key
             raise

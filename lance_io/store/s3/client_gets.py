@@ -141,7 +141,7 @@ class ClientGets:
             arguments["RequestPayer"] = "requester"
         arguments |= customer_arguments(self._options, "get_object")
         try:
-            answer = await self._state.ask("get_object", arguments)
+            answer = await (await self._state.client()).get_object(**arguments)
             metadata = answer["ResponseMetadata"]
             async with answer["Body"] as body:
                 download.begin(metadata["HTTPStatusCode"], CIMultiDict(metadata["HTTPHeaders"]))

@@ -25,11 +25,11 @@ from lance_io.store.s3.bucket_options import has_profiles, keys_at_hand
 from lance_io.store.s3.credentials import Chain, ProvidedKeys
 from lance_io.store.s3.error_codes import credentials_error, no_credentials
 from lance_io.store.s3.roles import assumed_by
-from lance_io.store.s3.server_clock import ServerClock
+from lance_io.store.s3.server_clock import SKEWED_ELSEWHERE, ServerClock
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     import aiohttp
 
@@ -131,6 +131,9 @@ def _open_session(options: S3Options) -> Any:
     session = AioSession(profile=options.profile)
     if options.ignores_endpoints:  # those of STS, too
         session.set_config_variable("ignore_configured_endpoint_urls", True)
+    clock = ServerClock(SKEWED_ELSEWHERE)
+    clock.follow(session, "sts")
+    clock.follow_expirations(session, "sts")
     return session
 
 
@@ -304,7 +307,7 @@ class LoopState(LoopClients):
                     client = await self._stack.enter_async_context(self._open_client())
                     # Asking before a body is sent ("Expect: 100-continue") makes every write two round trips.
                     client.meta.events.unregister("before-call.s3", _expect_handler())
-                    self.clock.sign_by(client)
+                    self.clock.follow(client.meta.events, "s3")
                     if self._options.headers:
                         client.meta.events.register("before-sign.s3", self._add_headers)
                     self._client = client
@@ -313,20 +316,6 @@ class LoopState(LoopClients):
     def _add_headers(self, request: Any, **_: Any) -> None:
         for name, text in self._options.headers.items():
             request.headers[name] = text
-
-    async def ask(self, method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call the client; once more where it signed with a time that the store takes for wrong. Raises its errors."""
-        from botocore.exceptions import ClientError
-
-        call = getattr(await self.client(), method)
-        signed_s = self.clock.now_s()
-        try:
-            answer: dict[str, Any] = await call(**arguments)
-        except ClientError as error:
-            if not self.clock.corrects_client(error.response, signed_s):
-                raise
-            answer = await call(**arguments)
-        return answer
 
     def _open_client(self) -> Any:
         from aiobotocore.config import AioConfig
