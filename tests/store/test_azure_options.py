@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -258,3 +261,57 @@ async def test_tokens_of_a_machine_by_a_service_that_is_named(monkeypatch: pytes
         assert asked.headers["x-identity-header"] == "planted-header"
     with pytest.raises(UsageError, match="msi_endpoint"):
         parse_azure("box", {"account_name": "account", "msi_endpoint": "file:///etc"}, {})
+
+
+def _jwt(name: str, ends_s: float | None) -> str:
+    claims = {"name": name} if ends_s is None else {"name": name, "exp": ends_s}
+    return f"h.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.s"
+
+
+async def test_tokens_of_fabric() -> None:
+    """The service is asked as pylance asks it; a token that was given is used as long as it holds."""
+    now_s = time.time()
+    tokens = [_jwt("one", now_s + 7200), _jwt("two", None), "no\ntoken", ""]
+    answers = [*tokens, None]
+
+    async def answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        found = answers.pop(0)
+        body = b"planted-session" if found is None else found.encode()
+        writer.write(head(403 if found is None else 200, {"Content-Length": len(body)}) + body)
+
+    async with FaultServer(b"", [answer] * len(answers)) as server:
+        where = {
+            "account_name": "account", "fabric_token_service_url": f"{server.endpoint}/token",
+            "azure_fabric_workload_host": "host", "fabric_session_token": "planted-session",
+            "fabric_cluster_identifier": "cluster",
+        }  # fmt: skip
+        given = _jwt("given", now_s + 3600)
+        clients = open_azure("box", {**where, "token": given}).connect().state
+        for expected in (given, *tokens[:2]):
+            found = await clients.authorization("key")
+            assert f"Bearer {expected}\r\n" in found.lines("/", {}, {})
+            assert clients._tokens.expires_s is not None and clients._tokens.expires_s > now_s + 3000
+            if expected != tokens[1]:
+                assert await clients.ask_again()
+        clients._tokens.forget(clients._tokens.latest)
+        for _ in range(3):
+            with pytest.raises(AccessDenied, match="no token of Fabric's service") as caught:
+                await clients.authorization("key")
+            assert "planted" not in str(caught.value) and caught.value.path == "key"
+        await clients.close()
+        for asked in server.requests:
+            assert asked.line == "GET /token?resource=https://storage.azure.com HTTP/1.1"
+            assert {name[5:]: text for name, text in asked.headers.items() if name.startswith("x-ms-")} == {
+                "partner-token": "planted-session",
+                "cluster-identifier": "cluster",
+                "workload-resource-moniker": "cluster",
+                "proxy-host": "host",
+            }
+    options = parse_azure("box", {**where, "account_key": KEY}, {})
+    assert options.by_fabric and "planted" not in repr(options) + options.access + repr(options.origins)
+    assert "/token" in options.origins["fabric_token_service_url"][0]
+    del where["fabric_cluster_identifier"]
+    assert not parse_azure("box", where, {}).by_fabric
+    with pytest.raises(UsageError, match="fabric_token_service_url"):
+        parse_azure("box", {"account_name": "account", "fabric_token_service_url": "file:///etc"}, {})
+    assert parse_azure("box", {"account_name": "a", "identity_endpoint": "http://h/t"}, {}).msi_endpoint == "http://h/t"

@@ -13,6 +13,7 @@ from lance_io.runtime import load_modules
 from lance_io.store.azure.authorization import VERSION, Anonymous, Authorization, Bearer, SharedAccess, SharedKey
 from lance_io.store.azure.blob_errors import Refused, no_credentials
 from lance_io.store.azure.container_options import Credentials, check_encrypted, credentials_given, signature_of
+from lance_io.store.azure.fabric_tokens import FabricTokens
 from lance_io.store.azure.machine_identity import MachineIdentity
 from lance_io.store.cloud.client_options import KEEPALIVE_S, READ_BUFFER_BYTES, certificates_file, tls_context
 from lance_io.store.cloud.loop_clients import LoopClients
@@ -163,6 +164,8 @@ class AccountClients(LoopClients):
         common: dict[str, Any] = {"proxies": self._proxies} if self._options.proxy else {}
         if options.authority_host:
             common["authority"] = options.authority_host
+        if options.by_fabric:
+            return FabricTokens(options, None if self._tokens.recent else options.token)
         if options.client_id and options.tenant_id and options.federated_token_file:
             return identity.WorkloadIdentityCredential(
                 tenant_id=options.tenant_id,
@@ -348,7 +351,7 @@ def _given(options: AzureOptions) -> Authorization | None:
     """What authorises requests by the options alone, in the order in which pylance looks at them."""
     if options.skip_signature:
         return Anonymous()
-    if options.provided is not None:
+    if options.provided is not None or options.by_fabric:
         return None
     is_entra = options.client_id and options.tenant_id and (options.client_secret or options.federated_token_file)
     sas_token = None if is_entra else options.sas_token

@@ -8,7 +8,10 @@
     client_id, client_secret, tenant_id      the same                    a service principal of Entra
     federated_token_file                     the same                    a workload's identity, with client and tenant
     object_id, msi_resource_id               the same                    which identity of this machine's to take
-    msi_endpoint                             the same                    who is asked for its tokens
+    msi_endpoint, identity_endpoint          the same                    who is asked for its tokens
+    fabric_token_service_url,                the same                    who is asked for tokens within Fabric, with the
+    fabric_session_token, _workload_host,                                other three: all four, or none counts
+    _cluster_identifier
     use_azure_cli                            the same                    whoever signed in with `az login`
     authority_host                           the same                    who gives tokens
     skip_signature                           the same                    anonymous requests
@@ -51,6 +54,12 @@ if TYPE_CHECKING:
 EMULATOR_ACCOUNT: Final = "devstoreaccount1"
 EMULATOR_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _EMULATOR: Final = "http://127.0.0.1:10000"
+FABRIC: Final = (
+    "fabric_token_service_url",
+    "fabric_workload_host",
+    "fabric_session_token",
+    "fabric_cluster_identifier",
+)
 _ACCOUNT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _CONTAINER: Final = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,127}")  # of OneLake: a workspace, which may have capitals
 _HOSTS: Final = {  # of URLs with an account, and what its blobs' address ends in
@@ -78,12 +87,13 @@ def _aliases() -> dict[str, tuple[str, ...]]:
     plain = {
         name: (name,)
         for name in ("skip_signature", "use_fabric_endpoint", "use_azure_cli", "federated_token_file", "object_id",
-                     "msi_resource_id", "msi_endpoint", "allow_http", "allow_invalid_certificates", "connect_timeout",
+                     "msi_resource_id", *FABRIC, "allow_http", "allow_invalid_certificates", "connect_timeout",
                      "timeout", "request_timeout", "read_timeout", "user_agent", "proxy_url",
                      "proxy_ca_certificate", "proxy_excludes",
                      "client_max_retries", "client_retry_timeout", "download_retry_count")
     }  # fmt: skip
     found = {name: (*names, *(f"azure_{one}" for one in names)) for name, names in {**storage, **plain}.items()}
+    found["msi_endpoint"] = ("msi_endpoint", "azure_msi_endpoint", "identity_endpoint", "azure_identity_endpoint")
     for name, names in storage.items():
         found[name] = (*found[name], *(f"azure_storage_{one}" for one in names))
     found["token"] = (*found["token"], "bearer_token")
@@ -121,6 +131,10 @@ class AzureOptions(ClientOptions):
     object_id: str | None = None
     msi_resource_id: str | None = None
     msi_endpoint: str | None = None
+    fabric_token_service_url: str | None = None
+    fabric_workload_host: str | None = None
+    fabric_session_token: str | None = field(default=None, repr=False)
+    fabric_cluster_identifier: str | None = None
     use_azure_cli: bool = False
     fast_get: bool = True
 
@@ -136,6 +150,9 @@ class AzureOptions(ClientOptions):
             return "anonymous"
         if self.provided is not None:
             return self.provided.identity
+        if self.by_fabric:
+            place = (self.fabric_token_service_url, self.fabric_workload_host, self.fabric_cluster_identifier)
+            return f"fabric {place}, {fingerprint(self.fabric_session_token)}"
         if self.client_id is not None or not (self.account_key or self.sas_token or self.token):
             return repr(
                 (
@@ -150,6 +167,11 @@ class AzureOptions(ClientOptions):
         return fingerprint(self.account_key, self.sas_token, self.token)
 
     @property
+    def by_fabric(self) -> bool:
+        """Are tokens asked of Fabric's service?"""
+        return None not in [getattr(self, name) for name in FABRIC]
+
+    @property
     def is_microsoft(self) -> bool:
         """Is the service Microsoft's own?"""
         host = urlsplit(self.endpoint or "").hostname or ""
@@ -158,7 +180,10 @@ class AzureOptions(ClientOptions):
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must never appear in a message."""
-        given = (self.account_key, self.token, self.client_secret, signature_of(self.sas_token))
+        given = (
+            *(self.account_key, self.token, self.client_secret, self.fabric_session_token),
+            signature_of(self.sas_token),
+        )
         return tuple(secret for secret in given if secret)
 
 
@@ -213,7 +238,9 @@ def parse_azure(
         key = EMULATOR_KEY
     endpoint = _endpoint(found, account, address, source if is_emulator else None)
     skip_signature = found.switch("skip_signature", False)
-    needs_token = not skip_signature and (token is not None or (key is None and sas is None))
+    fabric = {name: found.text(name) for name in FABRIC}
+    by_token = token is not None or None not in fabric.values() or (key is None and sas is None)
+    needs_token = not skip_signature and by_token
     if needs_token:
         check_encrypted(endpoint)
     return AzureOptions(
@@ -232,7 +259,8 @@ def parse_azure(
         federated_token_file=found.text("federated_token_file"),
         object_id=found.text("object_id"),
         msi_resource_id=found.text("msi_resource_id"),
-        msi_endpoint=_service(found.text("msi_endpoint")),
+        msi_endpoint=_service("msi_endpoint", found.text("msi_endpoint")),
+        **{**fabric, FABRIC[0]: _service(FABRIC[0], fabric[FABRIC[0]])},
         use_azure_cli=found.switch("use_azure_cli", False),
         fast_get=found.switch("fast_get", True),
     )
@@ -278,9 +306,9 @@ def _endpoint(
     return f"https://{account}.blob.{domain}"
 
 
-def _service(text: str | None) -> str | None:
+def _service(name: str, text: str | None) -> str | None:
     if text and (urlsplit(text).scheme not in ("http", "https") or urlsplit(text).username is not None):
-        raise UsageError("storage option msi_endpoint: expected http(s)://host[:port]/path without a user name")
+        raise UsageError(f"storage option {name}: expected http(s)://host[:port]/path without a user name")
     return text or None
 
 

@@ -46,7 +46,7 @@ READ_BUFFER_BYTES: Final = 1 << 18  # what aiohttp holds of a body; its default 
 _SECRET_WORDS: Final = ("key", "secret", "token", "sas", "password", "credential")
 _NO_SECRETS: Final = frozenset(
     {"aws_sse_kms_key_id", "aws_sse_bucket_key_enabled", "aws_web_identity_token_file", "federated_token_file",
-     "google_application_credentials"}
+     "fabric_token_service_url", "google_application_credentials"}
 )  # fmt: skip
 HEADERS: Final = "headers."  # how options begin that are headers
 _HEADER_NAME: Final = re.compile("[a-z0-9!#$%&'*+.^_`|~-]+")
