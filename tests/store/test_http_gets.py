@@ -1102,3 +1102,19 @@ async def test_a_broken_answer_is_told_with_what_has_come() -> None:
         with pytest.raises(Transient, match="broke off after 70000 of 200000 bytes"):
             await read(store, 0, 200_000)
         await store.aclose()
+
+
+@pytest.mark.parametrize(
+    ("option", "left"), [({"pool_idle_timeout": "0s"}, 0), ({"pool_max_idle_per_host": "2"}, 2), ({}, 8)]
+)
+async def test_idle_connections_by_options(option: dict[str, str], left: int) -> None:
+    async with Counting() as server:
+        store = store_at(server.endpoint, **option)
+        reads = asyncio.gather(*(read(store) for _ in range(8)))
+        await reads
+        assert server.connections == 8
+        connections = pool_of(store)
+        if left == 0:
+            await turns_until(lambda: connections._sweeping is None)
+        assert connections.num_open == left
+        await store.aclose()

@@ -42,12 +42,14 @@ class Bucket(FaultServer):
         self.refused: dict[str, tuple[int, str]] = {}
         self.used: list[str] = []
         self.given = 0
+        self.knows_tokens = True  # of the machine's service: its new way
         self.is_spent = False  # the services give nothing more
 
     async def _answer(self, server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
         path = asked.line.split(" ")[1]
         if path.startswith("/latest/api/token"):
-            writer.write(head(200, {"Content-Length": 1}) + b"t")
+            found = head(200, {"Content-Length": 1}) + b"t" if self.knows_tokens else head(404, {"Content-Length": 0})
+            writer.write(found)
         elif path.rstrip("/").endswith("security-credentials"):
             writer.write(head(200, {"Content-Length": 4}) + b"role")
         elif path.startswith(("/credentials", "/latest/")):
@@ -333,3 +335,43 @@ def test_tables_live_on_when_a_file_of_keys_is_rewritten(
         refused = proxy.num_refused
         table.delete("a < 600")
         assert proxy.num_refused == refused
+
+
+# -- services that options name ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fast_get", ["true", "false"])
+async def test_a_container_and_a_machine_that_options_name(
+    fast_get: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it stands in the environment."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
+    (tmp_path / "token").write_text("planted")
+    container = {
+        "aws_container_credentials_full_uri": f"{bucket.endpoint}/credentials",
+        "aws_container_authorization_token_file": str(tmp_path / "token"),
+    }
+    for number, named in enumerate([container, {"aws_metadata_endpoint": bucket.endpoint}]):
+        store = store_of(bucket, fast_get=fast_get, **named)
+        await use(store)
+        assert (bucket.given, bucket.used[-1]) == (number + 1, f"KEY{number + 1}")
+        assert bucket.endpoint in store.access
+        await store.aclose()
+    asked = {asked.line.split(" ")[1]: asked.headers for asked in bucket.requests}
+    assert asked["/credentials"]["authorization"] == "planted"
+
+
+@pytest.mark.parametrize("fallback", ["true", "false"])
+async def test_a_machine_that_knows_the_old_way_only(
+    fallback: str, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
+    bucket.knows_tokens = False
+    store = store_of(bucket, aws_metadata_endpoint=bucket.endpoint, aws_imdsv1_fallback=fallback)
+    if fallback == "true":
+        await use(store)
+    else:
+        with pytest.raises(AccessDenied):
+            await use(store)
+    assert bucket.given == (fallback == "true")
+    await store.aclose()

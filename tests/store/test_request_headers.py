@@ -18,12 +18,15 @@ from lance_io.store.gcs.gcs_store import open_gcs
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.store.s3.bucket_options import parse_s3
 from lance_io.store.upload import PartUpload
+from lance_io.store.url import open_store
+from tests.bucket import Bucket, Container, GoogleBucket
 from tests.http_faults import Answer, Asked, FaultServer, head
 from tests.s3.proxy import CountingProxy
 
 if TYPE_CHECKING:
     import asyncio
 
+    from tests.bucket import Exchange
     from tests.servers import AzureServer, S3Server
 
 KEY = base64.b64encode(bytes(range(32))).decode()
@@ -263,3 +266,24 @@ def test_a_bucket_that_is_to_decide_nothing_needs_a_lock(s3: S3Server, s3_uri: s
     assert lance_io.dataset(s3_uri, storage_options=s3.options(aws_conditional_put="etag")).count_rows() == 200
     with pytest.raises(UsageError, match="expected 'etag' or 'disabled', found 'dynamo:t'"):
         parse_s3("bucket", {"conditional_put": "dynamo:t"}, {})
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+async def test_the_type_of_what_is_written(scheme: str) -> None:
+    kind = {"s3": Bucket, "gs": GoogleBucket, "az": Container}[scheme]
+    async with kind() as bucket:
+        told: list[str] = []
+
+        async def note(exchange: Exchange) -> bool:
+            if exchange.asked.line.startswith(("PUT ", "POST ")):
+                headers = exchange.asked.headers
+                told.append(headers.get("x-ms-blob-content-type") or headers.get("content-type", ""))
+            await exchange.say(exchange.right().data)
+            return True
+
+        bucket.harm = note
+        store = open_store(f"{bucket.uri}/x", bucket.options(default_content_type="application/x-lance")).store
+        await store.put("key", b"1")
+        await store.put("other", b"1", if_absent=True)
+        assert told == ["application/x-lance"] * 2
+        await store.aclose()

@@ -74,6 +74,15 @@ def _our_transport() -> type:
     return OurTransport
 
 
+def content_settings(options: AzureOptions) -> dict[str, Any]:
+    """What a write says of its content, as arguments of the library's."""
+    if options.content_type is None:
+        return {}
+    from azure.storage.blob import ContentSettings
+
+    return {"content_settings": ContentSettings(content_type=options.content_type)}
+
+
 class AccountClients(LoopClients):
     """Clients of one event loop; every method runs on that loop.
 

@@ -10,6 +10,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from lance_io.store.api import ObjectMeta
+from lance_io.store.azure.account_clients import content_settings
 from lance_io.store.failures import StoreFailure
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ class BlockWriter:
         condition = {"match_condition": MatchConditions.IfMissing} if self._if_absent else {}
 
         async def commit(blob: Any) -> dict[str, Any]:
-            answer: dict[str, Any] = await blob.commit_block_list(blocks, **condition)
+            answer: dict[str, Any] = await blob.commit_block_list(
+                blocks, **condition, **content_settings(self._store.options)
+            )
             return answer
 
         operation: Operation = "put_create" if self._if_absent else "put"

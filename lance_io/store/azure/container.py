@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import LanceError, NotFound
 from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
-from lance_io.store.azure.account_clients import AccountClients, missing_library
+from lance_io.store.azure.account_clients import AccountClients, content_settings, missing_library
 from lance_io.store.azure.blob_errors import Refused, library_error, unreadable_answer
 from lance_io.store.azure.blob_listing import BlobPage, ask_for_page, quote_etag
 from lance_io.store.azure.container_options import AzureOptions, credentials_given, parse_azure
@@ -85,7 +85,9 @@ class AzureStore(CloudStore[AccountClients]):
         if options.fast_get and clients.proxy is None:
             from lance_io.store.http.gets import HttpGets
 
-            own = HttpGets(ContainerSite(options, clients), options.identity, connections_max, self.stats)
+            own = HttpGets(
+                ContainerSite(options, clients), options.identity, connections_max, self.stats, *options.pool_idle
+            )
             return Connections(self, clients, user, own, None)
         from lance_io.store.azure.sdk_gets import SdkGets
 
@@ -167,7 +169,7 @@ class AzureStore(CloudStore[AccountClients]):
     ) -> ObjectMeta:
         """Write an object; a write under a condition is sent once, see `ObjectStore.put`."""
         body = data if isinstance(data, bytes) else bytes(data)
-        condition: dict[str, Any] = {"overwrite": not if_absent}
+        condition: dict[str, Any] = {"overwrite": not if_absent, **content_settings(self.options)}
 
         async def put(blob: Any) -> Any:
             if if_match is not None:

@@ -89,6 +89,7 @@ def _aliases() -> dict[str, tuple[str, ...]]:
         for name in ("skip_signature", "use_fabric_endpoint", "use_azure_cli", "federated_token_file", "object_id",
                      "msi_resource_id", *FABRIC, "allow_http", "allow_invalid_certificates", "connect_timeout",
                      "timeout", "request_timeout", "read_timeout", "user_agent", "proxy_url",
+                     "pool_idle_timeout", "pool_max_idle_per_host", "default_content_type",
                      "proxy_ca_certificate", "proxy_excludes",
                      "client_max_retries", "client_retry_timeout", "download_retry_count")
     }  # fmt: skip

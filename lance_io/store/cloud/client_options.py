@@ -10,6 +10,9 @@
     client_max_retries, client_retry_timeout  the same             attempts after the first (7); for how long (120s)
     download_retry_count                      the same             of these, after an answer that broke off (any)
     allow_invalid_certificates                the same             true: any certificate is trusted, for trials only
+    pool_idle_timeout                         the same             idle connections are closed after that (15s)
+    pool_max_idle_per_host                    the same             and those beyond so many, at once
+    default_content_type                      the same             Content-Type of what is written
     proxy_url, proxy_excludes                 the same, HTTP_PROXY http://[user:password@]host:port; hosts without it
     proxy_ca_certificate                      the same             the certificates to trust instead of the usual
                                                                    ones, as a file or as PEM text
@@ -46,7 +49,8 @@ READ_BUFFER_BYTES: Final = 1 << 18  # what aiohttp holds of a body; its default 
 _SECRET_WORDS: Final = ("key", "secret", "token", "sas", "password", "credential")
 _NO_SECRETS: Final = frozenset(
     {"aws_sse_kms_key_id", "aws_sse_bucket_key_enabled", "aws_web_identity_token_file", "federated_token_file",
-     "fabric_token_service_url", "google_application_credentials"}
+     "aws_container_authorization_token_file", "aws_container_credentials_relative_uri",
+     "aws_container_credentials_full_uri", "fabric_token_service_url", "google_application_credentials"}
 )  # fmt: skip
 HEADERS: Final = "headers."  # how options begin that are headers
 _HEADER_NAME: Final = re.compile("[a-z0-9!#$%&'*+.^_`|~-]+")
@@ -57,7 +61,7 @@ _OUR_HEADERS: Final = frozenset(
 )  # fmt: skip
 _ENVIRONMENT: Final = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "request_timeout", "read_timeout",
-     "user_agent", "proxy_url",
+     "user_agent", "proxy_url", "pool_idle_timeout", "pool_max_idle_per_host", "default_content_type",
      "proxy_ca_certificate", "proxy_excludes", "client_max_retries", "client_retry_timeout", "download_retry_count"}
 )  # fmt: skip
 
@@ -87,6 +91,9 @@ class ClientOptions:
     proxy_excludes: tuple[str, ...] = ()
     user_agent: str = "lance_io"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # of all requests; may hold a secret
+    content_type: str | None = None  # of what is written
+    pool_idle_s: float | None = None  # connections that carry nothing are closed after that; None: as the pool has it
+    pool_idle_max: int | None = None  # and those beyond so many, at once
     connect_timeout_s: float = 5.0
     request_timeout_s: float = 30.0
     read_timeout_s: float | None = None
@@ -99,6 +106,11 @@ class ClientOptions:
     def access(self) -> str:
         """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
         raise NotImplementedError
+
+    @property
+    def pool_idle(self) -> tuple[float | None, int | None]:
+        """When idle connections are closed, and how many there may be."""
+        return self.pool_idle_s, self.pool_idle_max
 
     @property
     def stall_s(self) -> float:
@@ -204,6 +216,11 @@ def parse_client(found: OptionSource) -> dict[str, Any]:
         "proxy_excludes": tuple(filter(None, (found.text("proxy_excludes") or "").split(","))),
         "user_agent": _header_text("user_agent", found.text("user_agent") or "lance_io"),
         "headers": _headers(found.below(HEADERS)),
+        "content_type": _content_type(found.text("default_content_type")),
+        "pool_idle_s": found.seconds("pool_idle_timeout", 0.0) if found.text("pool_idle_timeout") else None,
+        "pool_idle_max": found.whole_number("pool_max_idle_per_host", 0)
+        if found.text("pool_max_idle_per_host")
+        else None,
         "connect_timeout_s": found.seconds("connect_timeout", 5.0),
         "request_timeout_s": found.seconds("timeout", found.seconds("request_timeout", 30.0)),
         "read_timeout_s": found.seconds("read_timeout", 0.0) if found.text("read_timeout") else None,
@@ -244,6 +261,10 @@ def _header_text(name: str, text: str) -> str:
     if not is_header_text(text):
         raise UsageError(f"storage option {name}: expected printable ASCII, found {text!r}")
     return text
+
+
+def _content_type(text: str | None) -> str | None:
+    return _header_text("default_content_type", text) if text else None
 
 
 def _without_user(text: str) -> str:

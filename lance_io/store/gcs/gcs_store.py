@@ -106,7 +106,7 @@ class GcsStore(CloudStore[GcsState]):
         if options.transport == "http" and state.proxy is None:
             from lance_io.store.http.gets import HttpGets
 
-            own = HttpGets(GcsSite(options, state), options.identity, connections_max, self.stats)
+            own = HttpGets(GcsSite(options, state), options.identity, connections_max, self.stats, *options.pool_idle)
             return Connections(self, state, user, own, None)
         from lance_io.store.gcs.gcsfs_gets import GcsfsGets
 
@@ -173,9 +173,15 @@ class GcsStore(CloudStore[GcsState]):
         condition = _condition(if_absent, if_match, key)
         operation: Operation = "put_create" if if_absent else "put"
         query = {"uploadType": "media", "name": key, "fields": FIELDS, **condition}
-        request = Request("POST", self._upload_url, (self.options.bucket,), query, OCTETS, body)
+        request = Request("POST", self._upload_url, (self.options.bucket,), query, self._octets, body)
         made = partial(written, key=key, operation=operation, size_bytes=len(body))
         return await self.call(operation, key, request, made, decides=bool(condition))
+
+    @property
+    def _octets(self) -> Mapping[str, str]:
+        """What content is said to be."""
+        content_type = self.options.content_type
+        return OCTETS if content_type is None else {"Content-Type": content_type}
 
     async def put_multipart(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
@@ -184,7 +190,7 @@ class GcsStore(CloudStore[GcsState]):
         from lance_io.store.gcs.resumable import ResumableWriter
 
         query = {"uploadType": "resumable", "name": key, "fields": FIELDS, **_condition(if_absent, None, key)}
-        headers = {"X-Upload-Content-Type": OCTETS["Content-Type"]}
+        headers = {"X-Upload-Content-Type": self._octets["Content-Type"]}
         request = Request("POST", self._upload_url, (self.options.bucket,), query, headers)
         session = await self.call("part", key, request, partial(session_of, key=key))
         return ResumableWriter(self, key, session, if_absent=if_absent)

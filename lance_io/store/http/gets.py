@@ -60,14 +60,24 @@ class HttpGets:
 
     who              the bucket: all stores of it share `connections_max` to an endpoint
     stats            of the store: counts what goes out once more
+    idle_s           seconds until idle connections are closed, and how many there may be; None: as the pool has it
     """
 
-    def __init__(self, site: Site, who: str, connections_max: int, stats: StoreStats) -> None:
+    def __init__(
+        self,
+        site: Site,
+        who: str,
+        connections_max: int,
+        stats: StoreStats,
+        idle_s: float | None = None,
+        idle_max: int | None = None,
+    ) -> None:
         self.site = site
         self.get_again = partial(stats.sent_again, "get")
         self._stats = stats
         self._who = who
         self._connections_max = connections_max
+        self._idle = idle_s, idle_max
         self.loop = asyncio.get_running_loop()
         self._pools: dict[Origin, OriginPool] = {}
 
@@ -134,7 +144,7 @@ class HttpGets:
         """The connections to an origin."""
         pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[origin] = join_pool(origin, self._who, self._connections_max)
+            pool = self._pools[origin] = join_pool(origin, self._who, self._connections_max, *self._idle)
         return pool
 
     def detach(self) -> None:

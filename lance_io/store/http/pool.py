@@ -56,6 +56,8 @@ class OriginPool:
         self.loop = asyncio.get_running_loop()
         self._num_users = 0
         self._asked: dict[str, int] = {}  # connections, by who asked for them
+        self._idle_s: float | None = None  # the shortest of what users want, of all that were here
+        self._idle_max = IDLE_MAX
         self._addresses = Addresses(origin.host, origin.port)
         self._scratch = Scratch()
         self._group: SocketGroup | None = None  # of plain connections, while there are any
@@ -98,8 +100,12 @@ class OriginPool:
         """How many connections there may be."""
         return max(1, sum(self._asked.values()))
 
-    def join(self, who: str, connections_max: int) -> None:
+    def join(self, who: str, connections_max: int, idle_s: float | None = None, idle_max: int | None = None) -> None:
         """One user more, see `join_pool`."""
+        if idle_s is not None:
+            self._idle_s = idle_s if self._idle_s is None else min(idle_s, self._idle_s)
+        if idle_max is not None:
+            self._idle_max = min(idle_max, self._idle_max)
         self._num_users += 1
         self._asked[who] = max(connections_max, self._asked.get(who, 0))
 
@@ -185,7 +191,7 @@ class OriginPool:
                     break
             else:
                 connection.idle_since_s = now_s
-                if self._is_closed or len(self._open) > self.connections_max or len(self._idle) >= IDLE_MAX:
+                if self._is_closed or len(self._open) > self.connections_max or len(self._idle) >= self._idle_max:
                     connection.close()
                 else:
                     self._idle.append(connection)
@@ -372,11 +378,12 @@ class OriginPool:
         """Look at all deadlines."""
         self._sweeping = None
         now_s = self.loop.time()
-        shortest_s = 8 * SWEEP_S
+        idle_s = IDLE_S if self._idle_s is None else self._idle_s
+        shortest_s = 8 * min(SWEEP_S, max(idle_s, SWEEP_S / 8))
         for connection in list(self._open):
             exchange = connection.exchange
             if exchange is None:
-                if now_s - connection.idle_since_s >= IDLE_S:
+                if now_s - connection.idle_since_s >= idle_s:
                     connection.close()
                 continue
             shortest_s = min(shortest_s, exchange.patience.silence_s)
@@ -454,17 +461,21 @@ def _same(error: BaseException) -> BaseException:
 _pools: weakref.WeakValueDictionary[tuple[int, Origin], OriginPool] = weakref.WeakValueDictionary()  # by loop
 
 
-def join_pool(origin: Origin, who: str, connections_max: int) -> OriginPool:
+def join_pool(
+    origin: Origin, who: str, connections_max: int, idle_s: float | None = None, idle_max: int | None = None
+) -> OriginPool:
     """The pool of an origin on the running loop, for one more user, who leaves it in the end.
 
     who              what reads there, such as a bucket: each has connections of its own number at most
     connections_max  that number
+    idle_s           connections that carry nothing are closed after that; of several users the shortest counts
+    idle_max         and those beyond so many, at once; of several users the smallest counts
     """
     place = (id(asyncio.get_running_loop()), origin)  # a pool keeps its loop, whose number is nobody else's meanwhile
     pool = _pools.get(place)
     if pool is None:
         pool = _pools[place] = OriginPool(origin)
-    pool.join(who, connections_max)
+    pool.join(who, connections_max, idle_s, idle_max)
     return pool
 
 

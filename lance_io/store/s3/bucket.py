@@ -91,7 +91,7 @@ class S3Store(CloudStore[LoopState]):
         if options.transport == "http" and state.proxy is None:
             from lance_io.store.http.gets import HttpGets
 
-            own = HttpGets(S3Site(options, state), options.identity, connections_max, self.stats)
+            own = HttpGets(S3Site(options, state), options.identity, connections_max, self.stats, *options.pool_idle)
             return Connections(self, state, user, own, None)
         from lance_io.store.s3.client_gets import ClientGets, SignedGets
 

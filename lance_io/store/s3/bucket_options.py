@@ -35,6 +35,11 @@ from lance_io.store.storage_options import switch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+CONTAINER: Final = (  # who gives keys to what runs in a container; variables of these names are aiobotocore's to read
+    "aws_container_credentials_relative_uri",
+    "aws_container_credentials_full_uri",
+    "aws_container_authorization_token_file",
+)
 _ALIASES = {
     "aws_region": ("aws_region", "region", "aws_default_region", "default_region"),
     "aws_access_key_id": ("aws_access_key_id", "access_key_id"),
@@ -54,6 +59,9 @@ _ALIASES = {
     "aws_endpoint_url_sts": ("aws_endpoint_url_sts", "endpoint_url_sts"),
     "aws_conditional_put": ("aws_conditional_put", "conditional_put"),
     "allow_http": ("allow_http", "aws_allow_http"),
+    "aws_metadata_endpoint": ("aws_metadata_endpoint", "metadata_endpoint"),
+    "aws_imdsv1_fallback": ("aws_imdsv1_fallback", "imdsv1_fallback"),
+    **{name: (name, name.removeprefix("aws_")) for name in CONTAINER},
 }
 CUSTOMER_KEY_BYTES: Final = 32
 CHECKSUM_ALGORITHMS: Final = ("SHA256", "SHA1", "CRC32")  # that need no library beside aiobotocore
@@ -63,7 +71,7 @@ Transport = Literal["http", "aiohttp", "aiobotocore"]
 
 _FROM_CHAIN = frozenset(  # read by aiobotocore
     {"aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_role_arn", "aws_role_session_name",
-     "aws_web_identity_token_file", "aws_endpoint_url_sts"}
+     "aws_web_identity_token_file", "aws_endpoint_url_sts", *CONTAINER}
 )  # fmt: skip
 
 
@@ -108,6 +116,9 @@ class S3Options(ClientOptions):
     unsigned_payload: bool = False
     role: Role | None = None  # that is assumed
     decides: bool = True  # the store decides which of many creators wins
+    container: Mapping[str, str] = field(default_factory=dict)  # variables of the environment that options stand for
+    metadata_endpoint: str | None = None  # of the machine's metadata service, which gives keys of its role
+    old_metadata: bool = True  # it is asked in its old way where it does not know the new one
     checksums: str | None = None  # "when_supported", "when_required", or aiobotocore's default
 
     @property
@@ -163,6 +174,7 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
     keys = _keys(found)
     payer = found.text("aws_request_payer")
     encryption, customer_key = _encryption(found)
+    client = parse_client(found)
     return S3Options(
         bucket=bucket,
         region=found.text("aws_region"),
@@ -177,13 +189,16 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         skip_signature=found.switch("aws_skip_signature", False),
         express=express,
         transport="aiobotocore" if express else _transport(found),
-        **parse_client(found),
+        **client,
         read_headers={"x-amz-request-payer": "requester"} if payer and switch("aws_request_payer", payer) else {},
-        put_arguments=encryption,
+        put_arguments=_put_arguments(encryption, client["content_type"]),
         customer_key=customer_key,
         checksum_algorithm=_checksum_algorithm(found),
         unsigned_payload=found.switch("aws_unsigned_payload", False),
         decides=_decides(found),
+        container=_container(found),
+        metadata_endpoint=_metadata_endpoint(found),
+        old_metadata=found.switch("aws_imdsv1_fallback", True),
         role=_role(found, source, configured),
         checksums=found.text("aws_request_checksum_calculation") or ("when_required" if endpoint else None),
     )
@@ -250,7 +265,9 @@ def access_of(options: S3Options, environment: Mapping[str, str]) -> str:
     keys = keys_at_hand(options, environment)
     if keys is not None:
         return f"key {keys[0]}"
-    return repr((options.profile, [environment.get(name) for name in _CREDENTIAL_SOURCES]))
+    named = {**environment, **options.container}
+    found = (options.profile, [named.get(name) for name in _CREDENTIAL_SOURCES])
+    return repr(found if options.metadata_endpoint is None else (*found, options.metadata_endpoint))
 
 
 def has_profiles(options: S3Options, environment: Mapping[str, str]) -> bool:
@@ -286,6 +303,22 @@ def _encryption(found: OptionSource) -> tuple[dict[str, object], str | None]:
     if found.switch("aws_sse_bucket_key_enabled", False):
         arguments["BucketKeyEnabled"] = True
     return arguments, None
+
+
+def _container(found: OptionSource) -> dict[str, str]:
+    given = {name.upper(): found.text(name) for name in CONTAINER}
+    return {name: text for name, text in given.items() if text}
+
+
+def _metadata_endpoint(found: OptionSource) -> str | None:
+    text = found.text("aws_metadata_endpoint")
+    if text and (urlsplit(text).scheme not in ("http", "https") or urlsplit(text).username is not None):
+        raise UsageError("storage option aws_metadata_endpoint: expected http(s)://host[:port] without a user name")
+    return text or None
+
+
+def _put_arguments(encryption: dict[str, object], content_type: str | None) -> dict[str, object]:
+    return {**encryption, "ContentType": content_type} if content_type else encryption
 
 
 def _checksum_algorithm(found: OptionSource) -> str | None:

@@ -118,7 +118,13 @@ def _raised_error(error: Exception, key: str, operation: str, secrets: Iterable[
     name = type(error).__name__
     if isinstance(error, (botocore.NoCredentialsError, botocore.PartialCredentialsError)):
         return no_credentials(key)
-    if isinstance(error, (botocore.CredentialRetrievalError, botocore.ProfileNotFound, botocore.TokenRetrievalError)):
+    if isinstance(
+        error,
+        (
+            *(botocore.CredentialRetrievalError, botocore.ProfileNotFound, botocore.TokenRetrievalError),
+            botocore.MetadataRetrievalError,
+        ),
+    ):
         return AccessDenied(hide_secrets(f"no credentials: {error}", secrets), path=key)
     if isinstance(error, botocore.SSLError):  # a certificate that is not trusted stays so
         return StoreFailure(hide_secrets(f"cannot connect ({name}: {error})", secrets), path=key, operation=operation)

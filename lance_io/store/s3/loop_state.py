@@ -131,6 +131,13 @@ def _open_session(options: S3Options) -> Any:
     session = AioSession(profile=options.profile)
     if options.ignores_endpoints:  # those of STS, too
         session.set_config_variable("ignore_configured_endpoint_urls", True)
+    if options.metadata_endpoint is not None:
+        session.set_config_variable("ec2_metadata_service_endpoint", options.metadata_endpoint)
+    if not options.old_metadata:
+        session.set_config_variable("ec2_metadata_v1_disabled", True)
+    if options.container:
+        provider = session.get_component("credential_provider").get_provider("container-role")
+        provider._environ = {**os.environ, **options.container}
     clock = ServerClock(SKEWED_ELSEWHERE)
     clock.follow(session, "sts")
     clock.follow_expirations(session, "sts")
