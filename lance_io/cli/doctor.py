@@ -34,23 +34,28 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 4096
 PROBE: Final = ".lance-io-doctor-"
 ADDRESSES_SHOWN: Final = 4
+DATABASE_ENDPOINT: Final = "aws_endpoint_url_dynamodb"
 
 
 def doctor(uri: str, no_write: bool, storage_option: list[str] | None, as_json: bool) -> None:
     """Print the report; a failed step is exit code 1."""
     options = normalize(storage_options(storage_option))
     location, _ = open_place(uri, options)
-    report = runtime.run(_examine(location, options, writes=not no_write))
+    report = runtime.run(_examine(location, options, writes=not no_write, has_database=uri.startswith("s3+ddb:")))
     show(report, as_json, _show)
     if not all(step["ok"] for step in report["steps"]):
         raise typer.Exit(1)
 
 
-async def _examine(location: Location, options: Mapping[str, str], *, writes: bool) -> dict[str, Any]:
+async def _examine(
+    location: Location, options: Mapping[str, str], *, writes: bool, has_database: bool
+) -> dict[str, Any]:
     steps = _Steps()
     told = _planned(options)
     if isinstance(location.store, CloudStore):
         told = {**await _effective(location.store, options), **told}
+        if not has_database:
+            told.pop(DATABASE_ENDPOINT, None)
         await _reach(location.store, steps)
     found = await steps.take("list", lambda: _list(location, steps))
     await steps.take("read", lambda: _read(location, found, steps))
@@ -99,7 +104,8 @@ async def _effective(store: CloudStore[Any], options: Mapping[str, str]) -> dict
     for name in options:
         if name.startswith(HEADERS):
             found[name] = ("***", f"option {name}")
-    found.setdefault("endpoint", (store.options.endpoint or "the cloud's own", "default"))
+    if "aws_endpoint" not in found and "google_base_url" not in found:
+        found.setdefault("endpoint", (store.options.endpoint or "the cloud's own", "default"))
     if "aws_region" not in found and store.scheme == "s3":
         region, origin = await _region(store)
         found["aws_region"] = (region, origin)

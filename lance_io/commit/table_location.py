@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from lance_io.commit.lock import CommitLock
     from lance_io.store.url import Location
 
+DATABASE_ENDPOINTS = (
+    "dynamodb_endpoint",
+    "dynamodb_endpoint_url",
+    "aws_endpoint_url_dynamodb",
+    "endpoint_url_dynamodb",
+)
+
 SCHEME: Final = "s3+ddb"
 TABLE_PARAMETER: Final = "ddbTableName"
 
@@ -69,6 +76,6 @@ def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> 
 
     assert isinstance(location.store, S3Store)
     s3_options, options = location.store.options, normalize(storage_options)
-    named = [options.get(name) for name in ("dynamodb_endpoint", "aws_endpoint_url_dynamodb")]
+    named = [options.get(name) for name in DATABASE_ENDPOINTS]
     endpoint = next(filter(None, named), None) or os.environ.get("DYNAMODB_ENDPOINT") or s3_options.database_endpoint
     return location, ExternalHandler(DynamoManifestStore(parameters[0][1], s3_options, endpoint))

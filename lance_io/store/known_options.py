@@ -27,13 +27,14 @@ _CLIENT: Final = """
 _S3: Final = """
     access_key_id bucket bucket_name checksum_algorithm conditional_put container_authorization_token_file
     container_credentials_full_uri container_credentials_relative_uri copy_if_not_exists default_region
-    disable_bulk_delete disable_tagging endpoint endpoint_url endpoint_url_s3 endpoint_url_sts
+    disable_bulk_delete disable_tagging endpoint endpoint_url endpoint_url_dynamodb endpoint_url_s3
+    endpoint_url_sts
     ignore_configured_endpoint_urls imdsv1_fallback metadata_endpoint profile region request_checksum_calculation
     request_payer role_arn role_session_name s3_express secret_access_key server_side_encryption session_token
     skip_signature sse_bucket_key_enabled sse_customer_key_base64 sse_kms_key_id token unsigned_payload
     virtual_hosted_style_request web_identity_token_file
 """
-_OF_S3: Final = "aws_allow_http dynamodb_endpoint dynamodb_endpoint_url endpoint_url_dynamodb ddb_table_name"
+_OF_S3: Final = "aws_allow_http dynamodb_endpoint dynamodb_endpoint_url ddb_table_name"
 _GOOGLE: Final = """
     google_application_credentials application_credentials google_base_url base_url google_bearer_token bearer_token
     google_bucket google_bucket_name google_service_account google_service_account_key google_service_account_path

@@ -84,6 +84,34 @@ def test_where_keys_and_region_come_from(
     assert options["credentials"] == ("***", "shared-credentials-file")
 
 
+def test_where_endpoints_come_from(
+    run: Any, s3: S3Server, s3_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The part of the profile that names one, or the variable before it."""
+    config = tmp_path / "config"
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    given = {name: text for name, text in s3.options().items() if name != "aws_endpoint"}
+
+    def found() -> dict[str, tuple[str, str]]:
+        return told(run("doctor", s3_uri, "--json", "--no-write", *flags(given)))[0]
+
+    config.write_text(f"[default]\nendpoint_url = {s3.endpoint}\n")
+    assert found()["aws_endpoint"] == (s3.endpoint, "profile default")
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    config.write_text(
+        "[profile mine]\nendpoint_url = http://127.0.0.1:1\nservices = here\n"
+        f"[services here]\ns3 =\n  endpoint_url = {s3.endpoint}\n"
+    )
+    options = found()
+    assert options["aws_endpoint"] == (s3.endpoint, "services here of profile mine")
+    assert "endpoint" not in options and "aws_endpoint_url_dynamodb" not in options
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
+    assert found()["aws_endpoint"] == (s3.endpoint, "variable AWS_ENDPOINT_URL_S3")
+    given["aws_ignore_configured_endpoint_urls"], given["client_max_retries"] = "true", "0"
+    given["proxy_url"] = "http://127.0.0.1:1"  # nothing is to leave this machine
+    assert found()["endpoint"] == ("the cloud's own", "default")
+
+
 def test_what_fails_is_told(run: Any, s3: S3Server, s3_uri: str) -> None:
     wrong = s3.options(aws_secret_access_key="planted-secret", client_max_retries="0")
     ran = run("doctor", s3_uri, "--json", *flags(wrong))

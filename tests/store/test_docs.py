@@ -39,7 +39,7 @@ def test_every_number_of_a_profile_is_named() -> None:
 
 def test_every_option_of_s3_is_named_and_no_other() -> None:
     source = "".join(Path(module.__file__).read_text() for module in (bucket_options, client_options))
-    read = set(re.findall(READ, source))
+    read = {*re.findall(READ, source), *bucket_options.CONTAINER}
     assert NAMED - {*PROFILE_OPTIONS, *COST_OPTIONS, "store_costs", "durability"} == read
 
 

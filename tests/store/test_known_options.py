@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,20 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.commit.table_location import DATABASE_ENDPOINTS
 from lance_io.store import known_options
 from lance_io.store.azure import container_options
+from lance_io.store.azure.container_options import parse_azure
 from lance_io.store.cloud import client_options
 from lance_io.store.gcs import gcs_options
+from lance_io.store.gcs.gcs_options import parse_gcs
 from lance_io.store.s3 import bucket_options, oss_options
+from lance_io.store.s3.bucket_options import parse_s3
 
 if TYPE_CHECKING:
     from tests.servers import S3Server
 
+KEY = b64encode(bytes(32)).decode()
 READ = r'found\.(?:text|switch|seconds|whole_number)\("(\w+)"'
 MODULES = (bucket_options, client_options, container_options, gcs_options)
 
@@ -38,6 +44,30 @@ def test_every_name_that_is_read_is_known() -> None:
     assert read - known_options.KNOWN == set()
     document = (Path(__file__).resolve().parents[2] / "docs" / "storage.md").read_text()
     assert "timeout" in read and len(read) > 100 and "aws_role_arn" in document
+
+
+def test_every_name_that_a_store_asks_for_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever way it goes there: what each store asks `OptionSource` for, by all of its names, and as a variable."""
+    asked: set[str] = set()
+    ask = client_options.OptionSource.text
+
+    def text(source: client_options.OptionSource, name: str) -> str | None:
+        asked.update(source._aliases.get(name, (name,)))
+        return ask(source, name)
+
+    monkeypatch.setattr(client_options.OptionSource, "text", text)
+    role = {"aws_role_arn": "x", "aws_web_identity_token_file": "x"}
+    parse_s3("bucket", {**role, "aws_server_side_encryption": "sse-c", "aws_sse_customer_key_base64": KEY}, {})
+    parse_s3("bucket", {"aws_endpoint": "https://x"}, {})
+    parse_azure("box", {"account_name": "x", "use_emulator": "true", "account_key": KEY}, {})
+    parse_azure("box", {"account_name": "x"}, {})
+    parse_gcs("bucket", {}, {})
+    asked |= {*DATABASE_ENDPOINTS}
+    assert len(asked) > 150 and asked - known_options.KNOWN == set()
+    variables = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"}
+    variables |= {f"AWS_ENDPOINT_URL_{service}" for service in ("S3", "STS", "DYNAMODB")}
+    assert {name.lower() for name in variables} <= known_options.KNOWN
+    assert {name.lower().removeprefix("aws_") for name in variables} <= known_options.KNOWN
 
 
 def test_every_name_of_pylance_is_known() -> None:

@@ -169,16 +169,17 @@ class OptionSource:
         names = self._aliases.get(name, (name,))
         for alias in names:
             if alias in self._options:
-                return self._note(name, self._options[alias], f"option {alias}")
+                return self.note(name, self._options[alias], f"option {alias}")
         if name in self._not_for_us:
             return None
         for alias in names:
             if alias.startswith(self._prefix) or alias in _ENVIRONMENT:
                 if value := self._environment.get(alias.upper()):
-                    return self._note(name, value, f"variable {alias.upper()}")
+                    return self.note(name, value, f"variable {alias.upper()}")
         return None
 
-    def _note(self, name: str, text: str, origin: str) -> str:
+    def note(self, name: str, text: str, origin: str) -> str:
+        """Remember who says something, and what, if it is no secret."""
         is_secret = name not in _NO_SECRETS and any(word in name for word in _SECRET_WORDS)
         self.origins[name] = ("***" if is_secret else _without_user(text), origin)
         return text

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from lance_io.errors import UsageError
 from lance_io.records import dataclass
 from lance_io.store.cloud.client_options import ClientOptions, OptionSource, check_endpoint, fingerprint, parse_client
-from lance_io.store.s3.endpoints import Endpoints
+from lance_io.store.s3.endpoints import Endpoints, Service
 from lance_io.store.s3.roles import SESSION_NAME, Role
 from lance_io.store.storage_options import switch
 
@@ -183,7 +183,7 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         token=found.text("aws_session_token"),
         profile=found.text("aws_profile"),
         ignores_endpoints=configured.ignores,
-        database_endpoint=configured.find("dynamodb"),
+        database_endpoint=_configured(found, "aws_endpoint_url_dynamodb", configured, "dynamodb"),
         endpoint=endpoint,
         virtual_hosted=found.switch("aws_virtual_hosted_style_request", endpoint is None and "." not in bucket),
         skip_signature=found.switch("aws_skip_signature", False),
@@ -221,11 +221,17 @@ def keys_given(options: Mapping[str, str]) -> Keys | None:
 def _endpoint(found: OptionSource, configured: Endpoints, bucket: str) -> str | None:
     """The endpoint without a slash at its end, and without the bucket should it lead the host name."""
     given = found.text("aws_endpoint")
-    text = configured.find("s3") if given is None else given
+    text = _configured(found, "aws_endpoint", configured, "s3") if given is None else given
     if not text:
         return None
     scheme, host, path = check_endpoint("aws_endpoint", text, found)
     return f"{scheme}://{host.removeprefix(f'{bucket}.')}{path}"
+
+
+def _configured(found: OptionSource, name: str, configured: Endpoints, service: Service) -> str | None:
+    """What variables and profiles say of an endpoint; its origin is noted as that of the option."""
+    text, origin = configured.find_with_origin(service) or (None, "")
+    return None if text is None else found.note(name, text, origin)
 
 
 def _transport(found: OptionSource) -> Transport:
@@ -340,7 +346,7 @@ def _role(found: OptionSource, environment: Mapping[str, str], configured: Endpo
         if token_file is not None:
             raise UsageError("storage option aws_web_identity_token_file: needs aws_role_arn")
         return None
-    endpoint = found.text("aws_endpoint_url_sts") or configured.find("sts")
+    endpoint = found.text("aws_endpoint_url_sts") or _configured(found, "aws_endpoint_url_sts", configured, "sts")
     if endpoint:
         endpoint = "{}://{}{}".format(*check_endpoint("aws_endpoint_url_sts", endpoint, found))
     name = found.text("aws_role_session_name") or environment.get("AWS_ROLE_SESSION_NAME") or SESSION_NAME

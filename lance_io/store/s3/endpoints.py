@@ -40,26 +40,33 @@ class Endpoints:
         Raises `UsageError` for files that are none of profiles, and for a switch that makes no sense.
         """
         self._environment = environment
-        self._values, self._of_services = _read_profile(environment, profile)
+        self._profile = profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default"
+        self._values, self._of_services = _read_profile(environment, self._profile)
         self.ignores = switch(_IGNORE, ignore or self._values.get(_IGNORE) or "false")
 
     def find(self, service: Service) -> str | None:
         """The endpoint of a service; None for Amazon's own."""
+        found = self.find_with_origin(service)
+        return None if found is None else found[0]
+
+    def find_with_origin(self, service: Service) -> tuple[str, str] | None:
+        """The same, and which variable or part of which profile says so."""
         if self.ignores:
             return None
         general = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT") if service == "s3" else ("AWS_ENDPOINT_URL",)
         for name in (f"AWS_ENDPOINT_URL_{service.upper()}", *general):
             if value := self._environment.get(name):
-                return value
-        return self._of_services.get(service) or self._values.get(_URL) or None
+                return value, f"variable {name}"
+        if value := self._of_services.get(service):
+            return value, f"services {self._values['services']} of profile {self._profile}"
+        return (value, f"profile {self._profile}") if (value := self._values.get(_URL)) else None
 
 
-def _read_profile(environment: Mapping[str, str], profile: str | None) -> tuple[dict[str, str], dict[str, str]]:
+def _read_profile(environment: Mapping[str, str], name: str) -> tuple[dict[str, str], dict[str, str]]:
     """The values of a profile, and the endpoints in the `services` section that it names.
 
     Of both files, as botocore reads them: what the file of credentials says stands before the other one.
     """
-    name = profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default"
     config = _sections(environment.get("AWS_CONFIG_FILE") or "~/.aws/config")
     credentials = _sections(environment.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials")
     section = "default" if name == "default" and "default" in config else f"profile {name}"
