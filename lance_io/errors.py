@@ -1,6 +1,6 @@
 """Every exception that `lance_io` raises on purpose.
 
-    LanceError                                      path, retryable
+    LanceError                                      path, retryable, attempts, request_id
     ├── FormatError (ValueError, OSError)           these bytes are not what the specification says; carries where
     ├── UnsupportedError (NotImplementedError, ValueError)   well formed, but a version, flag or encoding we do not read
     ├── NotFound (FileNotFoundError, ValueError)    an object, dataset, version or tag that does not exist
@@ -32,19 +32,27 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.redaction import hide_secrets
 
+if TYPE_CHECKING:
+    from typing import Self
+
 
 class LanceError(Exception):
     """Base of all errors raised by `lance_io`; never raised itself.
 
-    message    what is wrong
-    path       the object concerned, a URI or a key, or None
-    retryable  True when the same call may succeed later
+    message     what is wrong
+    path        the object concerned, a URI or a key, or None
+    retryable   True when the same call may succeed later
+    attempts    how often a store was asked for what it did not serve
+    request_id  what the server calls the last of these requests, which those who run it want to know; None: no answer,
+                one without an id, or no server
 
     Credentials in URLs are taken out of all texts and notes as they are set, so that no copy of an error holds any.
     """
 
     path: str | None
     retryable: bool
+    attempts: int = 1
+    request_id: str | None = None
 
     def __init__(self, message: str = "", *, path: str | None = None, retryable: bool = False) -> None:
         self.message = message
@@ -60,9 +68,21 @@ class LanceError(Exception):
         super().add_note(hide_secrets(note))
 
     def __str__(self) -> str:
-        if self.path is not None and self.path not in self.message:
-            return f"{self.path}: {self.message}"
-        return self.message
+        is_named = self.path is None or self.path in self.message
+        return f"{self.message if is_named else f'{self.path}: {self.message}'}{self.of_requests}"
+
+    @property
+    def of_requests(self) -> str:
+        """What the text of the error ends with where a store was asked: ` [request id R, 3 attempts]`, or nothing."""
+        told = [] if self.request_id is None else [f"request id {self.request_id}"]
+        if self.attempts > 1:
+            told.append(f"{self.attempts} attempts")
+        return f" [{', '.join(told)}]" if told else ""
+
+    def asked_as(self, other: LanceError) -> Self:
+        """The same error, which takes the place of another: about the same requests. Returns itself."""
+        self.attempts, self.request_id = other.attempts, other.request_id
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, dict(self.__dict__))
@@ -88,7 +108,7 @@ class FormatError(LanceError, OSError, ValueError):
 
     def __str__(self) -> str:
         parts = [part for part in (self.path, self.where) if part]
-        return ": ".join([*parts, self.message])
+        return ": ".join([*parts, self.message]) + self.of_requests
 
     def within(self, where: str) -> FormatError:
         """The same error, told that it happened inside `where` (outer places come first). Returns itself."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, AlreadyExists, FormatError, LanceError, NotFound, UsageError
 from lance_io.redaction import hide_secrets
 from lance_io.store.cloud.renewal import Generations
-from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient
+from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient, request_id_of
 from lance_io.store.s3.loop_state import credentials_of, load_library, make_session
 from lance_io.store.s3.server_clock import SKEWED_ELSEWHERE, ServerClock
 
@@ -175,7 +176,8 @@ class DynamoManifestStore:
         client = self._clients.get(loop)
         if client is None:
             client = self._clients[loop] = _Client(self._options, self._endpoint)
-        is_renewed = False
+        is_renewed, sent = False, _Sent()
+        _sent.set(sent)  # of this task, or of its caller's plan: each request begins anew
         while True:
             generation = client.credentials.generation
             try:
@@ -187,15 +189,16 @@ class DynamoManifestStore:
                 return await getattr(opened, operation)(**arguments)
             except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
                 failure, is_refused = self._as_ours(error, operation, client.secrets)
-            if is_renewed or not is_refused or not await self._renewed(client, generation):
+                failure.attempts = max(1, sent.times)
+            if is_renewed or not is_refused or not await self._renewed(client, generation, failure):
                 raise failure from None
             is_renewed = True
 
-    async def _renewed(self, client: _Client, refused: int) -> bool:
+    async def _renewed(self, client: _Client, refused: int, failure: LanceError) -> bool:
         try:
             return await client.credentials.renewed(refused)
         except LanceError as error:
-            error.path = self._place
+            error.asked_as(failure).path = self._place
             raise
 
     def _as_ours(self, error: Exception, operation: str, secrets: Iterable[str]) -> tuple[LanceError, bool]:
@@ -203,12 +206,17 @@ class DynamoManifestStore:
 
         secrets  what must not appear in its message
         """
-        response = getattr(error, "response", None)
-        details = response.get("Error", {}) if isinstance(response, dict) else {}
-        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) if isinstance(response, dict) else 0
+        found = getattr(error, "response", None)
+        response: dict[str, Any] = found if isinstance(found, dict) else {}
+        details, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
+        status = metadata.get("HTTPStatusCode", 0)
         code, text = str(details.get("Code", "")), str(details.get("Message", "")) or type(error).__name__
+        secrets = tuple(secrets)
         code, text = hide_secrets(code, secrets), hide_secrets(text, secrets)
-        return _error(code, status, text, self._place, operation), code in _REFUSED
+        failure = _error(code, status, text, self._place, operation)
+        request_id = request_id_of(metadata.get("HTTPHeaders", {}))
+        failure.request_id = None if request_id is None else hide_secrets(request_id, secrets)
+        return failure, code in _REFUSED
 
     @property
     def _place(self) -> str:
@@ -248,6 +256,19 @@ class _Call:
         return await self.store.request(self.operation, self.arguments)
 
 
+class _Sent:
+    """How often the client has sent a request: it repeats some itself."""
+
+    times = 0
+
+
+_sent: ContextVar[_Sent] = ContextVar("lance_io.commit.dynamodb.sent")
+
+
+def _count_sent(**_: Any) -> None:
+    _sent.get().times += 1
+
+
 class _Client:
     """aiobotocore's client of one event loop, opened at the first request."""
 
@@ -274,6 +295,7 @@ class _Client:
                 self._stack.push_async_callback(self.credentials.close)
                 client = await self._stack.enter_async_context(self._open())
                 self.clock.follow(client.meta.events, "dynamodb")
+                client.meta.events.register("before-send.dynamodb", _count_sent)
                 self._client = client
         await credentials_of(self._session)
         return self._client

@@ -19,14 +19,32 @@
 
 `ShortRead` and `InvalidRange` are format errors too: on a store that works they mean that the metadata which named the
 range and the object disagree, so one of the two is damaged.
+
+All of them say how often a store was asked, and what the server calls the last request (`LanceError.attempts`,
+`LanceError.request_id`), `NotFound` and `AlreadyExists` of a store too.
 """
 
 from __future__ import annotations
 
 import errno
-from typing import Final
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import AccessDenied, FormatError, LanceError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+REQUEST_IDS: Final = (
+    "x-amz-request-id",
+    "x-guploader-uploadid",
+    "x-ms-request-id",
+    "x-oss-request-id",
+    "x-amzn-requestid",
+)
+"""Headers in which servers name a request: those of S3, Google, Azure, OSS and DynamoDB."""
+_REQUEST_ID: Final = re.compile(r"[!-~]{1,256}")
 
 
 class StoreFailure(StoreError):
@@ -125,8 +143,34 @@ class InvalidRange(StoreError, FormatError):
     """The range starts at or behind the end of the object, or its end lies before its start."""
 
 
-def name_bucket(error: LanceError, bucket: str) -> None:
-    """Say in an error which bucket it is about: a key alone does not tell."""
+def request_id_of(headers: Mapping[str, str]) -> str | None:
+    """What the server calls the request that it answers with these headers; None where it does not say.
+
+    headers  names in lower case, or such as are found in any case
+    """
+    for name in REQUEST_IDS:
+        found = headers.get(name)
+        if found and _REQUEST_ID.fullmatch(found):
+            return found
+    return None
+
+
+@contextmanager
+def answered_with(headers: Mapping[str, str]) -> Iterator[None]:
+    """Errors in here are about the answer with these headers, and say so."""
+    try:
+        yield
+    except LanceError as error:
+        error.request_id = error.request_id or request_id_of(headers)
+        raise
+
+
+def name_bucket(error: LanceError, bucket: str, attempts: int = 1) -> None:
+    """Say in an error which bucket it is about: a key alone does not tell.
+
+    attempts  how often the request was made
+    """
+    error.attempts = max(error.attempts, attempts)
     named = f"(bucket {bucket})"
     if not error.message.endswith(named):
         error.message = f"{error.message} {named}"

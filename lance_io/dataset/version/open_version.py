@@ -180,7 +180,7 @@ def check_out(state: DatasetState, ref: Ref) -> Plan[DatasetState]:
     try:
         location, manifest = yield from _resolve(state.root, state.location, ref, state.session)
     except NotFound as error:
-        raise VersionNotFound(error.message, path=error.path) from error
+        raise VersionNotFound(error.message, path=error.path).asked_as(error) from error
     if manifest.version == state.manifest.version and location == state.location and ref is None:
         return state
     return (yield from with_row_counts(replace(state, location=location, manifest=manifest)))

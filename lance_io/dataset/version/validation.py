@@ -98,9 +98,8 @@ def _check_files(state: DatasetState, place: int) -> Plan[None]:
 
 
 def _missing(state: DatasetState, error: LanceError) -> NotFound:
-    return NotFound(
-        f"version {state.manifest.version} refers to a file that is not there: {error.message}", path=error.path
-    )
+    text = f"version {state.manifest.version} refers to a file that is not there: {error.message}"
+    return NotFound(text, path=error.path).asked_as(error)
 
 
 def open_file(context: ReadContext, ref: FileRef) -> Plan[TableFile]:

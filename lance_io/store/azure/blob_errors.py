@@ -57,9 +57,9 @@ def answer_error(
         status,
         headers.get("x-ms-error-code") or (code[1] if code else ""),
         message[1].partition("\n")[0] if message else "",
+        headers=headers,
         key=key,
         operation=operation,
-        retry_after=headers.get("retry-after"),
         secrets=secrets,
     )
 
@@ -73,7 +73,8 @@ def library_error(error: Exception, *, key: str, operation: str, secrets: Iterab
         return answer_error(error.status, error.headers, error.body, key=key, operation=operation, secrets=secrets)
     status = getattr(error, "status_code", None)
     if isinstance(error, azure.HttpResponseError) and status:
-        return refusal(_DIALECT, status, "", "", key=key, operation=operation, secrets=secrets)
+        headers = getattr(error.response, "headers", None) or {}
+        return refusal(_DIALECT, status, "", "", headers=headers, key=key, operation=operation, secrets=secrets)
     if isinstance(error, azure.ClientAuthenticationError):
         return no_credentials(error, secrets, key)
     text = hide_secrets(f"{name}: {error}", secrets)

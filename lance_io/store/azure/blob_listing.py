@@ -6,6 +6,7 @@ that gets the pages before it, too, and drops what is in them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
@@ -38,7 +39,7 @@ async def ask_for_page(
         query["delimiter"] = delimiter
     if marker is not None:
         query["marker"] = marker
-    return parse_blobs(await gets.ask(query, prefix, "list"), prefix)
+    return await gets.ask(query, prefix, "list", partial(parse_blobs, prefix=prefix))
 
 
 def parse_blobs(document: bytes, prefix: str) -> BlobPage:

@@ -207,13 +207,13 @@ class CloudStore(Generic[Clients]):
             except CredentialsRefused as error:
                 failure = error
             except LanceError as error:
-                name_bucket(error, self.options.bucket)
+                name_bucket(error, self.options.bucket, attempts)
                 raise
             finally:
                 self.stats.end(operation, num_bytes if done else 0, failed=not done)
                 gate.leave(failure if isinstance(failure, Transient) else None)
             if isinstance(failure, CredentialsRefused):
-                name_bucket(failure, self.options.bucket)
+                name_bucket(failure, self.options.bucket, attempts)
                 if is_renewed or not await self._renewed(loop, generation, failure):
                     raise failure
                 is_renewed = True
@@ -238,6 +238,7 @@ class CloudStore(Generic[Clients]):
             return await loop.state.credentials.renewed(generation)
         except LanceError as error:
             error.path = error.path or refused.path
+            error.asked_as(refused)
             name_bucket(error, self.options.bucket)
             raise
 
@@ -248,8 +249,7 @@ class CloudStore(Generic[Clients]):
         asked = failure.retry_after_s if isinstance(failure, Throttled) else None
         pause_s = self.options.retry.pause_s(attempts, elapsed_s, random.random(), asked) if again else None
         if pause_s is None:
-            failure.attempts = attempts
-            name_bucket(failure, self.options.bucket)
+            name_bucket(failure, self.options.bucket, attempts)
             raise failure
         self.stats.retry(operation)
         await asyncio.sleep(pause_s)
@@ -275,4 +275,4 @@ def _is_undecided(failure: Transient) -> OutcomeUnknown:
         status=failure.status,
     )
     unknown.retry_after_s = failure.retry_after_s if isinstance(failure, Throttled) else None
-    return unknown
+    return unknown.asked_as(failure)

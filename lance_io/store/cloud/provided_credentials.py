@@ -47,5 +47,5 @@ class ProvidedCredentials(Renewal[T], Generic[T]):
 
 def _as_ours(error: Exception) -> LanceError:
     if isinstance(error, LanceError):  # told to each who waits, with a key of their own
-        return type(error)(error.message)
+        return type(error)(error.message).asked_as(error)
     return AccessDenied(f"no credentials from the storage_options_provider ({type(error).__name__})")

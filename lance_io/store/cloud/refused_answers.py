@@ -20,10 +20,11 @@ from lance_io.store.failures import (
     StoreFull,
     Throttled,
     Transient,
+    request_id_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -58,25 +59,36 @@ def refusal(
     code: str,
     message: str,
     *,
+    headers: Mapping[str, str],
     key: str,
     operation: str,
-    retry_after: str | None = None,
     secrets: Iterable[str] = (),
     is_mute: bool = False,
 ) -> LanceError:
     """The error for an answer that is no success.
 
     code, message  as the store has them, may be empty
-    retry_after    the header
+    headers        of the answer: they know their names in lower case
     is_mute        the answer cannot say why it refuses: it may be because of the credentials
     """
     shown = f"HTTP {status}" if not code or code == str(status) else f"HTTP {status} {code}"
     text = hide_secrets(f"{shown}: {message}" if message else shown, secrets)
+    error = _judged(dialect, status, code, text, key, operation, is_mute=is_mute)
+    if isinstance(error, Throttled):
+        pause = headers.get("retry-after")
+        error.retry_after_s = float(pause) if pause and pause.isdecimal() else None
+    request_id = request_id_of(headers)
+    error.request_id = None if request_id is None else hide_secrets(request_id, secrets)
+    return error
+
+
+def _judged(
+    dialect: Dialect, status: int, code: str, text: str, key: str, operation: str, *, is_mute: bool
+) -> LanceError:
+    """The error, which says this."""
     known: dict[str, Any] = {"path": key, "operation": operation, "status": status}
     if status in (429, 503) or code in dialect.throttled:
-        throttled = Throttled(f"the store asks for fewer requests: {text}", **known)
-        throttled.retry_after_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
-        return throttled
+        return Throttled(f"the store asks for fewer requests: {text}", **known)
     if operation == "put_create" and (status == 412 or code in dialect.exists):
         return AlreadyExists("an object of this key is there already", path=key)
     if status == 409 and code in dialect.conflicts:

@@ -72,7 +72,7 @@ class Generations:
         if refused == self.generation:
             error = await self._asking.result()
             if isinstance(error, LanceError):  # told to each who waits, with a key of their own
-                raise type(error)(error.message)
+                raise type(error)(error.message).asked_as(error)
             if error is not None:
                 raise AccessDenied(f"no other credentials ({type(error).__name__}: {error})")
         return self._changed > refused

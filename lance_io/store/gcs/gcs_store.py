@@ -18,6 +18,7 @@ from lance_io.store.api import ALL, CLOUD, Capabilities, ObjectMeta
 from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
+from lance_io.store.failures import answered_with
 from lance_io.store.gcs.gcs_options import GcsOptions, parse_gcs, token_given
 from lance_io.store.gcs.gcs_site import GcsSite
 from lance_io.store.gcs.gcs_state import GcsState
@@ -26,10 +27,9 @@ from lance_io.store.gcs.resources import (
     FIELDS,
     OCTETS,
     document,
-    entries_of,
     meta_of,
     nothing,
-    parse,
+    page_of,
     session_of,
     written,
 )
@@ -147,12 +147,11 @@ class GcsStore(CloudStore[GcsState]):
 
         async def once(loop: Connections[GcsState]) -> tuple[Sequence[ObjectMeta], str]:
             if loop.own is not None:
-                body = await loop.own.ask(query, prefix, "list")
-            else:
-                client = await loop.state.client()
-                body = (await client.ask("list", prefix, Request("GET", OBJECTS, (self.options.bucket,), query))).body
-            page = parse(body, prefix, "list")
-            return entries_of(page, prefix), str(page.get("nextPageToken") or "")
+                return await loop.own.ask(query, prefix, "list", partial(page_of, prefix=prefix))
+            client = await loop.state.client()
+            answer = await client.ask("list", prefix, Request("GET", OBJECTS, (self.options.bucket,), query))
+            with answered_with(answer.headers):
+                return page_of(answer.body, prefix)
 
         return await self.call_repeatedly("list", prefix, once)
 

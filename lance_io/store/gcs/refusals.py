@@ -38,9 +38,9 @@ def answer_error(
         status,
         reason,
         message,
+        headers=headers,
         key=key,
         operation=operation,
-        retry_after=headers.get("retry-after"),
         secrets=secrets,
     )
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.store.api import ObjectMeta
-from lance_io.store.failures import Transient
+from lance_io.store.failures import Transient, answered_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,8 @@ def session_of(answer: Answer, key: str) -> str:
     """The URL of an upload that was begun, which is a secret. Raises `Transient` where there is none."""
     found = answer.headers.get("location")
     if not found:
-        raise Transient("the answer names no upload", path=key, operation="part")
+        with answered_with(answer.headers):
+            raise Transient("the answer names no upload", path=key, operation="part")
     return found
 
 
@@ -38,7 +39,8 @@ def nothing(answer: Answer) -> None:
 
 def document(answer: Answer, key: str, operation: str) -> dict[str, Any]:
     """What an answer says. Raises `Transient` for what is no JSON object."""
-    return parse(answer.body, key, operation)
+    with answered_with(answer.headers):
+        return parse(answer.body, key, operation)
 
 
 def parse(body: bytes, key: str, operation: str) -> dict[str, Any]:
@@ -66,6 +68,12 @@ def meta_of(found: Mapping[str, Any], key: str, operation: str) -> ObjectMeta:
     except (KeyError, ValueError, TypeError) as error:
         text = f"the answer describes no object ({type(error).__name__}: {error})"
         raise Transient(text, path=key, operation=operation) from None
+
+
+def page_of(document: bytes, prefix: str) -> tuple[list[ObjectMeta], str]:
+    """The entries of a page, and what the next one is asked for with, empty after the last. Raises `Transient`."""
+    page = parse(document, prefix, "list")
+    return entries_of(page, prefix), str(page.get("nextPageToken") or "")
 
 
 def entries_of(page: Mapping[str, Any], prefix: str) -> list[ObjectMeta]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import LanceError
-from lance_io.store.failures import StoreFailure, Transient
+from lance_io.store.failures import StoreFailure, Transient, request_id_of
 from lance_io.store.http.connection import BadAnswer
 from lance_io.store.http.exchange import Exchange
 from lance_io.store.http.tls import NoTrust
@@ -93,6 +93,7 @@ class DownloadAttempt:
 
     def _not_served(self, exchange: Exchange) -> None:
         download = self._download
+        download.request_id = request_id_of(exchange.headers)
         try:
             again = self._site.not_served(exchange, download)
         except LanceError as error:
@@ -115,7 +116,9 @@ def sent_around(exchange: Exchange | None, name: str, operation: str) -> StoreFa
     """What it ends with when a store sends us elsewhere again."""
     status = None if exchange is None else exchange.status
     text = f"the store sends us elsewhere, again and again (HTTP {status})"
-    return StoreFailure(text, path=name, operation=operation, status=status)
+    failure = StoreFailure(text, path=name, operation=operation, status=status)
+    failure.request_id = None if exchange is None else request_id_of(exchange.headers)
+    return failure
 
 
 def failure_of(error: BaseException, name: str, operation: str, download: Download | None) -> LanceError:

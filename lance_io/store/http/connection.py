@@ -19,6 +19,7 @@ import httptools
 from lance_io._kernels import part_answer
 from lance_io.errors import LanceError
 from lance_io.limits import KIB
+from lance_io.store.failures import REQUEST_IDS
 from lance_io.store.http.exchange import REFUSAL_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ _KEPT: Final = {
         "transfer-encoding",
         "x-amz-bucket-region",
         "x-goog-generation",
+        *REQUEST_IDS,
     )
 }
 _ONCE: Final = frozenset({"content-range", "etag"})  # twice, they say two things

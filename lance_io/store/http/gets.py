@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lance_io.runtime import set_done
+from lance_io.store.failures import answered_with
 from lance_io.store.http.attempt import AGAIN_MAX, DownloadAttempt, failure_of, sent_around
 from lance_io.store.http.exchange import Document, Exchange
 from lance_io.store.http.pool import join_pool, leave_pool
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from lance_io.store.http.exchange import Origin, Patience, Sink
     from lance_io.store.http.pool import OriginPool
     from lance_io.store.policies.download import Download
+
+T = TypeVar("T")
 
 OPEN_AHEAD = 8  # connections to have after a question: what was asked about is read next, from several files at once
 
@@ -87,12 +90,13 @@ class HttpGets:
         attempt.begin()
         return attempt
 
-    async def ask(self, query: Mapping[str, str], name: str, operation: Operation) -> bytes:
+    async def ask(self, query: Mapping[str, str], name: str, operation: Operation, read: Callable[[bytes], T]) -> T:
         """The answer to a question about the objects, such as for a list of them.
 
         Raises our errors only; `Transient` where another attempt may help.
 
         name, operation  of what it is about, and what is done, for errors
+        read             what the document of the answer says; raises our errors
         """
         site, exchange = self.site, None
         for _ in range(1 + AGAIN_MAX):
@@ -101,11 +105,12 @@ class HttpGets:
             document = Document(name, operation)
             origin, head = site.question(query)
             exchange = await self._carry(document, (origin, head), partial(self._stats.sent_again, operation))
-            if exchange.error is not None:
-                raise failure_of(exchange.error, name, operation, None) from None
-            if exchange.status == 200:
-                self.pool(origin).open_ahead(OPEN_AHEAD)
-                return document.body()
+            with answered_with(exchange.headers):
+                if exchange.error is not None:
+                    raise failure_of(exchange.error, name, operation, None) from None
+                if exchange.status == 200:
+                    self.pool(origin).open_ahead(OPEN_AHEAD)
+                    return read(document.body())
             site.refused(exchange, name, operation)
         raise sent_around(exchange, name, operation)
 

@@ -22,7 +22,15 @@ import numpy as np
 
 from lance_io.limits import KIB, MIB
 from lance_io.store.api import ObjectMeta
-from lance_io.store.failures import InvalidRange, LongBody, RangeIgnored, ShortRead, StoreFailure, Transient
+from lance_io.store.failures import (
+    InvalidRange,
+    LongBody,
+    RangeIgnored,
+    ShortRead,
+    StoreFailure,
+    Transient,
+    request_id_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +52,7 @@ class Download:
     suffix       how many bytes from the end, or None
     num_answers  how many attempts came as far as an answer's head
     queue_s      seconds that its requests have waited before they were sent
+    request_id   what the server calls the last of its requests; None: no answer yet, or none with an id
     """
 
     def __init__(
@@ -65,6 +74,7 @@ class Download:
         self.etag: str | None = None
         self.num_answers = 0
         self.queue_s = 0.0
+        self.request_id: str | None = None
         self.on_answer: Callable[[], None] | None = None  # called when the head of an answer is here
         self._last_modified = ""
         self._pieces: list[bytes] = []  # of a small or whole object's body, or its only piece
@@ -138,6 +148,7 @@ class Download:
 
     def resume(self) -> None:
         """Get ready for the next attempt: drop what it cannot go on with, an object whose length nobody knows yet."""
+        self.request_id = None
         if self._is_open:
             self._pieces.clear()
             self.received, self.etag, self._is_open = 0, None, False
@@ -170,6 +181,7 @@ class Download:
         since the first attempt (what had arrived is then dropped).
         """
         self.num_answers += 1
+        self.request_id = request_id_of(headers)
         if self.on_answer is not None:
             self.on_answer()
         etag = headers.get("etag")

@@ -224,8 +224,6 @@ class Reading:
             self._renewal = self._sending.loop.create_task(self._sending.credentials.renewed(self._generation))
             self._renewal.add_done_callback(partial(self._renewed, error))
             return
-        if failure is not None:
-            failure.attempts = self._attempts
         self._end(error)
 
     def _renewed(self, refused: CredentialsRefused, renewal: asyncio.Task[bool]) -> None:
@@ -244,7 +242,8 @@ class Reading:
 
     def _end(self, error: BaseException | None) -> None:
         if isinstance(error, LanceError):
-            name_bucket(error, self._sending.bucket)
+            name_bucket(error, self._sending.bucket, self._attempts)
+            error.request_id = error.request_id or self.download.request_id
         ended, self._ended = self._ended, None
         self.error = error
         if ended is not None:

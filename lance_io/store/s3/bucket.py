@@ -177,10 +177,13 @@ class S3Store(CloudStore[LoopState]):
                 continue
             names = {"Objects": [{"Key": key} for key in page], "Quiet": True}
             answer = await self.call("delete", page[0], "delete_objects", {"Delete": names})
+            headers = answer["ResponseMetadata"].get("HTTPHeaders", {})
             for error in answer.get("Errors", ()):
                 code, message = str(error.get("Code", "")), str(error.get("Message", ""))
                 status = 403 if code == "AccessDenied" else 200
-                failure = coded_error(status, code, message, key=str(error.get("Key")), operation="delete")
+                failure = coded_error(
+                    status, code, message, headers=headers, key=str(error.get("Key")), operation="delete"
+                )
                 name_bucket(failure, self.options.bucket)
                 raise failure
 

@@ -56,9 +56,9 @@ def answer_error(
         status,
         found.get("Code", ""),
         found.get("Message", ""),
+        headers=headers,
         key=key,
         operation=operation,
-        retry_after=headers.get("retry-after"),
         secrets=secrets,
     )
 
@@ -68,9 +68,9 @@ def coded_error(
     code: str,
     message: str,
     *,
+    headers: Mapping[str, str],
     key: str,
     operation: str,
-    retry_after: str | None = None,
     secrets: Iterable[str] = (),
 ) -> LanceError:
     """The error for a status and S3's own code."""
@@ -82,9 +82,9 @@ def coded_error(
         status,
         code,
         message,
+        headers=headers,
         key=key,
         operation=operation,
-        retry_after=retry_after,
         secrets=secrets,
         is_mute=is_mute,
     )
@@ -99,14 +99,13 @@ def client_error(error: Exception, *, key: str, operation: str, secrets: Iterabl
     details = response.get("Error", {})
     code = str(details.get("Code", ""))
     status = metadata.get("HTTPStatusCode") or (int(code) if code.isdecimal() else 0)
-    headers = metadata.get("HTTPHeaders", {})
     return coded_error(
         status,
         code,
         str(details.get("Message", "")),
+        headers=metadata.get("HTTPHeaders", {}),
         key=key,
         operation=operation,
-        retry_after=headers.get("retry-after"),
         secrets=secrets,
     )
 

@@ -7,6 +7,7 @@ matter they come as they are; should another one have made the answer no XML, it
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
@@ -39,14 +40,20 @@ async def list_page(gets: HttpGets, arguments: Mapping[str, Any]) -> dict[str, A
         if name in arguments:
             query[parameter] = str(arguments[name])
     if arguments.get(PLAIN_NAMES):
-        document = await gets.ask(query, prefix, "list")
-        try:
-            return parse_page(document, prefix)
-        except Throttled:
-            raise
-        except Transient:
-            pass  # a name that is not plain, perhaps
-    return parse_page(await gets.ask({**query, "encoding-type": "url"}, prefix, "list"), prefix)
+        found = await gets.ask(query, prefix, "list", partial(_plain_page, prefix=prefix))
+        if found is not None:
+            return found
+    return await gets.ask({**query, "encoding-type": "url"}, prefix, "list", partial(parse_page, prefix=prefix))
+
+
+def _plain_page(document: bytes, prefix: str) -> dict[str, Any] | None:
+    """A page; None where it cannot be read: a name that is not plain, perhaps."""
+    try:
+        return parse_page(document, prefix)
+    except Throttled:
+        raise
+    except Transient:
+        return None
 
 
 def parse_page(document: bytes, prefix: str) -> dict[str, Any]:
@@ -66,7 +73,7 @@ def parse_page(document: bytes, prefix: str) -> dict[str, Any]:
         raise Transient(text, path=prefix, operation="list") from None
     found = {_name(child): child.text or "" for child in root}
     code, message = found.get("Code", ""), found.get("Message", "")
-    raise coded_error(200, code, message, key=prefix, operation="list")
+    raise coded_error(200, code, message, headers={}, key=prefix, operation="list")
 
 
 def _page(root: Element) -> dict[str, Any]:
