@@ -118,6 +118,25 @@ async def test_service_answers_lookups_from_a_bucket(
         assert (await client.get("/orders/nobody")).status == 404
 
 
+async def test_service_answers_lookups_of_numbers_that_json_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    uri = str(tmp_path / "orders.lance")
+    prices = pa.array([math.nan, math.inf, -math.inf, 1.5])
+    orders = write_orders(uri, 4).to_table()
+    orders = orders.set_column(orders.schema.get_field_index("price"), "price", prices)
+    lance.write_dataset(orders, uri, mode="overwrite")
+    monkeypatch.setenv("ORDERS_URI", uri)
+    service = load_example("service/lookups")
+    async with TestClient(TestServer(service.app)) as client:
+        found = [await (await client.get(f"/orders/{token}")).text() for token in orders["token"].to_pylist()]
+    shown = [json.loads(text, parse_constant=refuse)["price"] for text in found]
+    assert shown == ["NaN", "Infinity", "-Infinity", 1.5]
+
+
 def numbers_in(text: str) -> dict[str, float]:
     """Metrics in the text format of Prometheus."""
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}

@@ -6,6 +6,7 @@ The key column is read once; a lookup is one `take`, and any number of them are 
 """
 
 import json
+import math
 import os
 from collections.abc import AsyncIterator
 
@@ -31,7 +32,17 @@ async def lookup(request: web.Request) -> web.Response:
     if row is None:
         raise web.HTTPNotFound(text="no such order\n")
     found = await request.app[TABLE].take([row], columns=["id", "drink", "price", "quantity", "ordered", "tags"])
-    return web.Response(text=json.dumps(found.to_pylist()[0], default=str) + "\n", content_type="application/json")
+    text = json.dumps(finite(found.to_pylist()[0]), default=str, allow_nan=False) + "\n"
+    return web.Response(text=text, content_type="application/json")
+
+
+def finite(value: object) -> object:
+    """A value with texts for the numbers that JSON does not have: "NaN", "Infinity", "-Infinity"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    return [finite(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 app = web.Application()
