@@ -23,6 +23,7 @@ from lance_io.io.call_metrics import CallMetrics, on_call
 from lance_io.io.stats import process_stats
 from lance_io.records import dataclass
 from lance_io.store.counters import CONNECTIONS, process_operations
+from lance_io.store.disk_cache.cache_counts import DISK_CACHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -108,6 +109,18 @@ _OF_CACHES: Final = (  # with the field of `CacheStats`
     (Metric("lance_io.cache.size", "gauge", "By", "what the search caches hold"), "bytes"),
     (Metric("lance_io.cache.limit", "gauge", "By", "what they may hold"), "capacity_bytes"),
 )
+_OF_DISK_CACHES: Final = (  # with the field of `DiskCacheStats`
+    (Metric("lance_io.disk_cache.hits", "counter", "{lookup}", "lookups that a disk cache answered"), "hits"),
+    (Metric("lance_io.disk_cache.misses", "counter", "{lookup}", "lookups that it did not"), "misses"),
+    (Metric("lance_io.disk_cache.found", "counter", "By", "bytes read from disk caches"), "bytes_found"),
+    (Metric("lance_io.disk_cache.kept", "counter", "By", "bytes written to them"), "bytes_kept"),
+    (Metric("lance_io.disk_cache.dropped", "counter", "{copy}", "copies that were not written"), "dropped"),
+    (Metric("lance_io.disk_cache.evictions", "counter", "{copy}", "copies removed to make room"), "evictions"),
+    (Metric("lance_io.disk_cache.damaged", "counter", "{copy}", "copies and files that were damaged"), "damaged"),
+    (Metric("lance_io.disk_cache.pauses", "counter", "{pause}", "times that one was left alone for a while"), "pauses"),
+    (Metric("lance_io.disk_cache.size", "gauge", "By", "what disk caches take on disk"), "bytes"),
+    (Metric("lance_io.disk_cache.limit", "gauge", "By", "what they may take"), "capacity_bytes"),
+)
 _BY_COMMIT: Final = (  # with the field of `CommitCounts`
     (Metric("lance_io.commits", "counter", "{version}", "versions made, by operation", _OPERATION), "versions"),
     (
@@ -130,7 +143,8 @@ CALL_ROUNDS: Final = Metric("lance_io.call.rounds", "histogram", "{round}", "rou
 CALL_FAILURES: Final = Metric("lance_io.call.failures", "counter", "{call}", "calls that raised something", _CALL)
 
 METRICS: Final = (
-    *(metric for metric, _ in (*_BY_OPERATION, *_OF_CONNECTIONS, *_OF_READS, *_OF_CACHES, *_BY_COMMIT, *_OF_GROUPS)),
+    *(metric for metric, _ in (*_BY_OPERATION, *_OF_CONNECTIONS, *_OF_READS, *_OF_CACHES, *_OF_DISK_CACHES)),
+    *(metric for metric, _ in (*_BY_COMMIT, *_OF_GROUPS)),
     CALL_SECONDS,
     CALL_ROUNDS,
     CALL_FAILURES,
@@ -150,6 +164,8 @@ def collect() -> list[Sample]:
     samples += [Sample(metric, (), getattr(connections, field)) for metric, field in _OF_CONNECTIONS]
     samples += [Sample(metric, (), getattr(reads, field)) for metric, field in _OF_READS]
     samples += [Sample(metric, (), getattr(caches, field)) for metric, field in _OF_CACHES]
+    disk_caches = DISK_CACHES.total()
+    samples += [Sample(metric, (), getattr(disk_caches, field)) for metric, field in _OF_DISK_CACHES]
     samples += [
         Sample(metric, (name,), getattr(counts, field))
         for metric, field in _BY_COMMIT

@@ -20,6 +20,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import lance_io
 from lance_io import LanceOperation, metrics
+from lance_io.dataset.version.session import Session
 from lance_io.errors import CommitConflictError
 from lance_io.fragment import write_fragments
 from lance_io.io.cache import SearchCache, process_cache_stats
@@ -68,6 +69,53 @@ def test_counters_are_those_of_the_store(s3: S3Server, s3_uri: str) -> None:
         assert found.get(("lance_io_transferred_bytes_total", name), 0) == counts.num_bytes
     text = metrics.prometheus_text()
     assert s3.secret not in text and s3.user not in text and s3.bucket not in text
+
+
+def disk_cache_numbers() -> dict[str, float]:
+    return {name[0]: value for name, value in numbers().items() if name[0].startswith("lance_io_disk_cache_")}
+
+
+def test_disk_caches_are_counted(s3: S3Server, s3_uri: str, tmp_path: Path) -> None:
+    """What they count is what their sessions say, also of a folder that has two bounds, and when both are gone."""
+    uri, before = f"{s3_uri}/t", disk_cache_numbers()
+    lance_io.write_dataset(pa.table({"a": range(1000)}), uri, storage_options=s3.options())
+    caches = [Session(disk_cache=tmp_path, disk_cache_bytes=size << 20) for size in (32, 33)]
+    for cache in caches:
+        dataset = lance_io.dataset(uri, storage_options=s3.options(), session=cache)
+        assert dataset.take([1, 700])["a"].to_pylist() == [1, 700]
+        assert cache.flush_disk_cache()
+        del dataset
+    found, stats = disk_cache_numbers(), [cache.disk_cache_stats for cache in caches]
+    made = {name: found[name] - before[name] for name in found}
+    counted = {
+        "hits": "hits_total",
+        "misses": "misses_total",
+        "bytes_found": "found_bytes_total",
+        "bytes_kept": "kept_bytes_total",
+        "dropped": "dropped_total",
+        "evictions": "evictions_total",
+        "damaged": "damaged_total",
+        "pauses": "pauses_total",
+    }
+    for field, name in counted.items():
+        assert made[f"lance_io_disk_cache_{name}"] == sum(getattr(one, field) for one in stats), name
+    assert made["lance_io_disk_cache_hits_total"] > 0 < made["lance_io_disk_cache_found_bytes_total"]
+    assert made["lance_io_disk_cache_misses_total"] > 0 < made["lance_io_disk_cache_kept_bytes_total"]
+    assert made["lance_io_disk_cache_size_bytes"] == max(one.bytes for one in stats) > 0
+    assert made["lance_io_disk_cache_limit_bytes"] == 33 << 20
+    os.chmod(next(tmp_path.iterdir()), 0o777)
+    refused = Session(disk_cache=tmp_path, disk_cache_bytes=34 << 20)
+    with pytest.warns(UserWarning, match="disk cache is not used"):
+        lance_io.dataset(uri, storage_options=s3.options(), session=refused).take([1])
+        refused.flush_disk_cache()
+    pauses = refused.disk_cache_stats.pauses
+    assert pauses > 0
+    del caches, cache, refused
+    gc.collect()
+    last = disk_cache_numbers()
+    assert last["lance_io_disk_cache_pauses_total"] == found["lance_io_disk_cache_pauses_total"] + pauses
+    assert last["lance_io_disk_cache_hits_total"] == found["lance_io_disk_cache_hits_total"]
+    assert last["lance_io_disk_cache_limit_bytes"] == before["lance_io_disk_cache_limit_bytes"]
 
 
 def test_calls(told: list[CallMetrics], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ database_files.py  its files: an SQLite index and the bytes; opened, watched, be
 free_blocks.py     which blocks of the bytes are free
 range_database.py  the copies in these files within a bound: looking up, keeping, making room
 disk_cache.py      that as one process uses it: threads, what waits to be written, pauses, forks, counters
+cache_counts.py    what is counted of one, and of all in a process
 cached_store.py    a store that looks there first
 
 Why SQLite, and what was measured: docs/decisions/008-disk-cache.md.

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
 from lance_io.limits import MIB
-from lance_io.records import dataclass
 from lance_io.redaction import get_logger
 from lance_io.runtime.threads import LastingPool
+from lance_io.store.disk_cache.cache_counts import COUNTED, DISK_CACHES, DiskCacheStats
 from lance_io.store.disk_cache.range_database import CAPACITY_BYTES_MIN, Busy, Damaged, RangeDatabase, Refused, Unusable
 
 if TYPE_CHECKING:
@@ -45,34 +45,6 @@ EXIT_S_MAX: Final = 5.0  # interpreter exit waits this long for what is in line
 FOLDER: Final = "lance-io-cache-3"  # below what the user names; the number is that of the form of the files
 
 _logger = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class DiskCacheStats:
-    """Counters of a disk cache, as this process has used it, at one moment.
-
-    hits, misses    ranges and objects that were looked for, and found or not
-    bytes_found     read from the cache
-    bytes_kept      written to it
-    dropped         not written: too large, too many in line, the disk full, or other processes in the way
-    evictions       copies that were removed to make room
-    damaged         copies whose bytes were not those that had been kept, and files that were begun anew for damage
-    pauses          times that the disk took or gave nothing, or others could have written what is there, so that it was
-                    left alone for a while
-    bytes           what its files take on disk, as of the last time that this process wrote
-    capacity_bytes  the bound on that
-    """
-
-    hits: int
-    misses: int
-    bytes_found: int
-    bytes_kept: int
-    dropped: int
-    evictions: int
-    damaged: int
-    pauses: int
-    bytes: int
-    capacity_bytes: int
 
 
 class DiskCache:
@@ -92,10 +64,9 @@ class DiskCache:
         self._database = RangeDatabase(os.path.join(path, FOLDER), capacity_bytes)
         self._disk_bytes = 0
         self._resume_s = 0.0  # by the clock; until then the disk is left alone
-        self._counts = dict.fromkeys(
-            ("hits", "misses", "bytes_found", "bytes_kept", "dropped", "evictions", "damaged", "pauses"), 0
-        )
+        self._counts = {name: [0] for name in COUNTED}
         self.start_over()
+        DISK_CACHES.follow(self, self._counts)
         _caches.add(self)
         weakref.finalize(self, _forgotten.append, self._database).atexit = False
 
@@ -122,7 +93,12 @@ class DiskCache:
     def stats(self) -> DiskCacheStats:
         """A consistent copy of the counters."""
         with self._guard:
-            return DiskCacheStats(**self._counts, bytes=self._disk_bytes, capacity_bytes=self.capacity_bytes)
+            counts = {name: number for name, (number,) in self._counts.items()}
+            return DiskCacheStats(**counts, bytes=self._disk_bytes, capacity_bytes=self.capacity_bytes)
+
+    def _count(self, name: str, number: int = 1) -> None:
+        """So much more; under the guard."""
+        self._counts[name][0] += number
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -160,10 +136,10 @@ class DiskCache:
                 stale = [one.copy_id for one in findings.copies if one is not None and one.is_stale]
         hits = [data for data in found if data is not None]
         with self._guard:
-            self._counts["hits"] += len(hits)
-            self._counts["misses"] += len(found) - len(hits)
-            self._counts["bytes_found"] += sum(map(len, hits))
-            self._counts["damaged"] += len(damaged)
+            self._count("hits", len(hits))
+            self._count("misses", len(found) - len(hits))
+            self._count("bytes_found", sum(map(len, hits)))
+            self._count("damaged", len(damaged))
             self._unwanted.update(damaged)
             self._used.update(dict.fromkeys(stale))
             self._write_soon()
@@ -172,7 +148,7 @@ class DiskCache:
     def _begin_anew(self) -> None:
         """The file is damaged: the next one."""
         with self._guard:
-            self._counts["damaged"] += 1
+            self._count("damaged")
         try:
             with self._reading, self._writing:
                 self._database.start_anew()
@@ -184,7 +160,7 @@ class DiskCache:
     def _pause(self, error: Exception) -> None:
         with self._guard:
             self._resume_s = self._clock() + PAUSE_S
-            self._counts["pauses"] += 1
+            self._count("pauses")
         if isinstance(error, Refused):
             _warn(error)
 
@@ -203,7 +179,7 @@ class DiskCache:
                 or self._waiting_bytes + num_bytes > WAITING_BYTES_MAX
                 or not self.is_up
             ):
-                self._counts["dropped"] += 1
+                self._count("dropped")
                 return
             self._waiting.append((name, data))
             self._waiting_bytes += num_bytes
@@ -285,9 +261,9 @@ class DiskCache:
             except Unusable as error:
                 self._pause(error)
         with self._guard:
-            self._counts["bytes_kept"] += batch_bytes if num_kept else 0
-            self._counts["dropped"] += len(batch) - num_kept
-            self._counts["evictions"] += num_evicted
+            self._count("bytes_kept", batch_bytes if num_kept else 0)
+            self._count("dropped", len(batch) - num_kept)
+            self._count("evictions", num_evicted)
         return True
 
     # -- fork ---------------------------------------------------------------------------------------------------
