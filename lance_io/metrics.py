@@ -7,8 +7,8 @@
     stop = lance_io.metrics.instrument()        to OpenTelemetry (`lance_io[otel]`)
 
 Counters are kept anyway and looked at when somebody asks; calls are measured only while somebody watches. No metric has
-more labels than the kind of a request, a call or a change: no URI, no key, no credential is in any of them. After a
-fork the child's counters begin at zero. docs/operations.md says what each of them means.
+more labels than the kind of a request, a call, a change or a store: no URI, no key, no credential is in any of them.
+After a fork the child's counters begin at zero. docs/operations.md says what each of them means.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lance_io.io.cache import process_cache_stats
 from lance_io.io.call_metrics import CallMetrics, on_call
 from lance_io.io.stats import process_stats
 from lance_io.records import dataclass
-from lance_io.store.counters import CONNECTIONS, process_operations
+from lance_io.store.counters import CONNECTIONS, RENEWALS, process_operations
 from lance_io.store.disk_cache.cache_counts import DISK_CACHES
 
 if TYPE_CHECKING:
@@ -121,6 +121,9 @@ _OF_DISK_CACHES: Final = (  # with the field of `DiskCacheStats`
     (Metric("lance_io.disk_cache.size", "gauge", "By", "what disk caches take on disk"), "bytes"),
     (Metric("lance_io.disk_cache.limit", "gauge", "By", "what they may take"), "capacity_bytes"),
 )
+_RENEWALS: Final = Metric(
+    "lance_io.credential.renewals", "counter", "{renewal}", "renewals of credentials", ("store", "outcome")
+)
 _BY_COMMIT: Final = (  # with the field of `CommitCounts`
     (Metric("lance_io.commits", "counter", "{version}", "versions made, by operation", _OPERATION), "versions"),
     (
@@ -144,6 +147,7 @@ CALL_FAILURES: Final = Metric("lance_io.call.failures", "counter", "{call}", "ca
 
 METRICS: Final = (
     *(metric for metric, _ in (*_BY_OPERATION, *_OF_CONNECTIONS, *_OF_READS, *_OF_CACHES, *_OF_DISK_CACHES)),
+    _RENEWALS,
     *(metric for metric, _ in (*_BY_COMMIT, *_OF_GROUPS)),
     CALL_SECONDS,
     CALL_ROUNDS,
@@ -164,6 +168,7 @@ def collect() -> list[Sample]:
     samples += [Sample(metric, (), getattr(connections, field)) for metric, field in _OF_CONNECTIONS]
     samples += [Sample(metric, (), getattr(reads, field)) for metric, field in _OF_READS]
     samples += [Sample(metric, (), getattr(caches, field)) for metric, field in _OF_CACHES]
+    samples += [Sample(_RENEWALS, labels, count) for labels, count in RENEWALS.total().items()]
     disk_caches = DISK_CACHES.total()
     samples += [Sample(metric, (), getattr(disk_caches, field)) for metric, field in _OF_DISK_CACHES]
     samples += [

@@ -279,7 +279,7 @@ class _Client:
         self._lock = asyncio.Lock()
         self._session: Any = None
         self._chain: Chain | ProvidedKeys | None = None
-        self.credentials = Generations(self._ask_again)
+        self.credentials = Generations(self._ask_again, "dynamodb")
         self.clock = ServerClock(SKEWED_ELSEWHERE)
         self._client: Any = None
         if runtime.on_engine_thread():
@@ -289,7 +289,7 @@ class _Client:
         """The client, with credentials at hand: where there are none, nothing has been sent. Raises our errors."""
         async with self._lock:
             if self._client is None:
-                self._session, self._chain = make_session(self._options)
+                self._session, self._chain = make_session(self._options, "dynamodb")
                 if self._chain is not None:
                     self._stack.push_async_callback(self._chain.close)
                 self._stack.push_async_callback(self.credentials.close)

@@ -220,6 +220,42 @@ class ConnectionTally:
 CONNECTIONS: Final = ConnectionTally()
 
 
+Outcome = Literal["renewed", "refused", "failed"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("renewed", "refused", "failed")
+WITH_CREDENTIALS: Final = ("s3", "dynamodb", "gs", "az")
+
+
+class RenewalTally:
+    """Counts renewals of credentials, by store and outcome. Safe from any thread.
+
+    renewed  there are others, ahead of the end of those before or since the store refuses these
+    refused  the store refuses them, and there are no others
+    failed   nobody gave any, and why is an error
+    """
+
+    def __init__(self) -> None:
+        self.start_over()
+        survive_fork(self)
+
+    def start_over(self) -> None:
+        """Begin at zero."""
+        self._lock = threading.Lock()
+        self._counts = {(store, outcome): 0 for store in WITH_CREDENTIALS for outcome in OUTCOMES}
+
+    def add(self, store: str, outcome: Outcome) -> None:
+        """One more."""
+        with self._lock:
+            self._counts[store, outcome] += 1
+
+    def total(self) -> dict[tuple[str, Outcome], int]:
+        """The numbers now, zeros among them."""
+        with self._lock:
+            return dict(self._counts)
+
+
+RENEWALS: Final = RenewalTally()
+
+
 class StoreStats:
     """Thread-safe counters of one store.
 

@@ -899,7 +899,7 @@ async def test_credentials_are_looked_at_once_for_many_requests(monkeypatch: pyt
         session.set_credentials("AKIDOTHER", "changed")
         chain = store._loop().state._chain
         assert isinstance(chain, Chain)
-        chain._latest = Renewed(await real(), chain._failed)
+        chain._latest = Renewed(await real(), chain._failed, "s3")
         monkeypatch.setattr("lance_io.store.s3.loop_state.LOOK_S", 0.0)  # the time has come
         await read(store)
         assert "AKIDOTHER" in server.requests[-1].headers["authorization"]

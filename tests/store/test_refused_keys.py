@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io import metrics
 from lance_io.commit.dynamodb import DynamoManifestStore
 from lance_io.errors import AccessDenied
 from lance_io.plans.plan import drive_async
@@ -185,6 +186,37 @@ async def test_others_are_found_where_they_came_from(
     await store.aclose()
 
 
+def renewals() -> dict[tuple[str, ...], float]:
+    """Those of this process, by store and outcome."""
+    return {one.labels: one.value for one in metrics.collect() if one.metric.name == "lance_io.credential.renewals"}
+
+
+async def test_renewals_are_counted(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for all who wait, by outcome; the first search is none."""
+    source, before = Source("file", bucket, tmp_path, monkeypatch), renewals()
+    assert len(before) == 12
+
+    def counted() -> dict[tuple[str, ...], float]:
+        return {labels: count - before[labels] for labels, count in renewals().items() if count != before[labels]}
+
+    store = store_of(bucket)
+    await use(store)
+    assert counted() == {}
+    bucket.refused["KEY1"] = (403, "InvalidAccessKeyId")
+    source.renew()
+    await use(store)
+    assert counted() == {("s3", "renewed"): 1}
+    bucket.refused["KEY2"] = (403, "InvalidAccessKeyId")
+    with pytest.raises(AccessDenied):
+        await store.head("key")
+    assert counted() == {("s3", "renewed"): 1, ("s3", "refused"): 1}
+    source._file.unlink()
+    with pytest.raises(AccessDenied):
+        await store.head("key")
+    assert counted() == {("s3", "renewed"): 1, ("s3", "refused"): 1, ("s3", "failed"): 1}
+    await store.aclose()
+
+
 @pytest.mark.parametrize(
     ("code", "name"),
     [
@@ -280,8 +312,10 @@ async def test_a_database_is_asked_with_others_too(
     rows = DynamoManifestStore("rows", store_of(bucket).options, bucket.endpoint)
     assert await drive_async(rows.get("t", 1)) is None
     bucket.refused["KEY1"] = (400, "UnrecognizedClientException")
+    before = renewals()
     with pytest.raises(AccessDenied):
         await drive_async(rows.get("t", 1))
+    assert renewals()["dynamodb", "refused"] == before["dynamodb", "refused"] + 1
     source.renew()
     bucket.used = []
     assert await drive_async(rows.get("t", 1)) is None

@@ -364,7 +364,7 @@ async def held_by(service: Service) -> Renewed:
     async def find() -> Any:
         return AioRefreshableCredentials.create_from_metadata(await service.fetch(), service.fetch, "a service")
 
-    found = await Chain(find, credentials_error).load_credentials()
+    found = await Chain(find, credentials_error, "s3").load_credentials()
     assert isinstance(found, Renewed)
     return found
 
@@ -412,7 +412,7 @@ async def test_what_is_fetched_only_when_it_is_needed(clock: Clock) -> None:
 
     service = Service(clock)
     service.broken = True
-    held = Renewed(AioDeferredRefreshableCredentials(service.fetch, "a service"), credentials_error)
+    held = Renewed(AioDeferredRefreshableCredentials(service.fetch, "a service"), credentials_error, "s3")
     with pytest.raises(AccessDenied, match="out of order"):
         await held.get_frozen_credentials()
     service.broken = False
@@ -444,7 +444,7 @@ async def test_every_error_of_a_provider_is_ours(monkeypatch: pytest.MonkeyPatch
         async def find(raised: Exception = raised) -> Any:
             raise raised
 
-        chain = Chain(find, lambda error: credentials_error(error, secrets=("program",)))
+        chain = Chain(find, lambda error: credentials_error(error, secrets=("program",)), "s3")
         with pytest.raises(AccessDenied, match=r"no credentials \(\w+Error: ") as caught:
             await chain.load_credentials()
         assert "program" not in str(caught.value)

@@ -89,6 +89,7 @@ class AccountClients(LoopClients):
     latest  what authorised last
     """
 
+    store = "az"
     variables = ("AZURE_", "AZURITE_", "IDENTITY_", "IMDS_", "MSI_")
 
     def __init__(self, options: AzureOptions, connections_max: int) -> None:
@@ -98,9 +99,9 @@ class AccountClients(LoopClients):
         self._fixed = _given(options)
         self.latest: Authorization = self._fixed or Anonymous()
         self._tokens: Renewal[_Renewed] = (
-            Renewal(self._fetch_token, self._failed)
+            Renewal(self._fetch_token, self._failed, self.store)
             if options.provided is None
-            else ProvidedCredentials(options.provided, self._read_provided)
+            else ProvidedCredentials(options.provided, self._read_provided, self.store)
         )
         self._entra: Any = None  # what gets tokens
         self._stack = AsyncExitStack()

@@ -28,6 +28,8 @@ class LoopClients:
     credentials      asked for again where the store refuses them
     """
 
+    store: ClassVar[str]
+    """Whose they are, for metrics."""
     variables: ClassVar[tuple[str, ...]] = ()
     """How the names of the environment's variables begin on which it depends, beside those of proxies."""
 
@@ -37,7 +39,7 @@ class LoopClients:
         self._loop = asyncio.get_running_loop()
         self._made_s = self._loop.time()
         self._users: set[object] = set()
-        self.credentials = Generations(self.ask_again)
+        self.credentials = Generations(self.ask_again, self.store)
 
     async def ask_again(self) -> bool:
         """Drop the credentials and ask for some where they came from: whether these are others.

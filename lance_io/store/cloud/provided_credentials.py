@@ -20,11 +20,12 @@ T = TypeVar("T")
 class ProvidedCredentials(Renewal[T], Generic[T]):
     """Those of this moment, for the requests of one event loop; all loops of the process share what is given.
 
-    read  finds them among options of lower-case names: None where they are not there; raises our errors
+    read   finds them among options of lower-case names: None where they are not there; raises our errors
+    store  whose they are, for metrics
     """
 
-    def __init__(self, source: OptionsSource, read: Callable[[Mapping[str, str]], T | None]) -> None:
-        super().__init__(self._ask, _as_ours)
+    def __init__(self, source: OptionsSource, read: Callable[[Mapping[str, str]], T | None], store: str) -> None:
+        super().__init__(self._ask, _as_ours, store)
         self._source = source
         self._read = read
         self._known: Provided | None = None

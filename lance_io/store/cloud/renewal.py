@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from lance_io.errors import AccessDenied, LanceError
+from lance_io.store.counters import RENEWALS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -57,12 +58,14 @@ class Generations:
 
     ask_again  drops those that there are, and gets some where they came from: whether these are others. False also
                where they were given. Raises our errors: nobody gives any
+    store      whose they are, for metrics
 
     generation  how often that was done
     """
 
-    def __init__(self, ask_again: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, ask_again: Callable[[], Awaitable[bool]], store: str) -> None:
         self.generation = 0
+        self._store = store
         self._changed = 0  # the generation in which there were others
         self._ask_again = ask_again
         self._asking = Once(self._ask)
@@ -86,6 +89,7 @@ class Generations:
         self.generation += 1
         if is_other:
             self._changed = self.generation
+        RENEWALS.add(self._store, "failed" if error is not None else "renewed" if is_other else "refused")
         return error
 
     async def close(self) -> None:
@@ -100,15 +104,21 @@ class Renewal(Generic[T]):
 
     fetch    gives a new one, and when that expires, in seconds since 1970; None: never
     failed   makes an error of ours of what `fetch` raised
+    store    whose they are, for metrics, which count what follows something: neither what is there at first, nor what
+             is asked for in place of something that was refused (`Generations`)
     ahead_s  how long before its end it is renewed
     """
 
     ahead_s = AHEAD_S
 
     def __init__(
-        self, fetch: Callable[[], Awaitable[tuple[T, float | None]]], failed: Callable[[Exception], LanceError]
+        self,
+        fetch: Callable[[], Awaitable[tuple[T, float | None]]],
+        failed: Callable[[Exception], LanceError],
+        store: str,
     ) -> None:
         self._fetch = fetch
+        self._store = store
         self._failed = failed
         self._renewing = Once(self._renew)
         self._found: tuple[T, float | None] | None = None
@@ -176,6 +186,8 @@ class Renewal(Generic[T]):
         is_new = self._found != before
         if is_new and before is not None:
             self._former.append(before[0])
+        if before is not None and (is_new or error is not None):
+            RENEWALS.add(self._store, "failed" if error is not None else "renewed")
         self._not_before_s = asyncio.get_running_loop().time() + (AGAIN_S if is_new else AGAIN_FAILED_S)
         return error
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class GcsState(LoopClients):
     """See the module's description."""
 
+    store: ClassVar = "gs"
     variables: ClassVar = ("GOOGLE_", "CLOUDSDK_", "GCE_", "NO_GCE_CHECK")
 
     def __init__(self, options: GcsOptions, connections_max: int) -> None:

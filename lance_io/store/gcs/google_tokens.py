@@ -30,9 +30,9 @@ class Tokens:
         self._options = options
         self._credentials: Any = None  # google-auth's
         self._renewal: Renewal[str] = (
-            Renewal(self._fetch, self._failure)
+            Renewal(self._fetch, self._failure, "gs")
             if options.provided is None
-            else ProvidedCredentials(options.provided, token_given)
+            else ProvidedCredentials(options.provided, token_given, "gs")
         )
         self._key = options.service_account
 

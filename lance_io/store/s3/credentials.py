@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.store.cloud.provided_credentials import ProvidedCredentials
 from lance_io.store.cloud.renewal import AGAIN_FAILED_S, AGAIN_S, MARGIN_S, REMEMBERED, Once
+from lance_io.store.counters import RENEWALS
 from lance_io.store.s3.bucket_options import keys_given
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Renewed:
     """Credentials of aiobotocore's, which may expire and be refused; in all else as they are.
 
     failed  makes an error of ours of what their provider raised
+    store   whose they are, for metrics
     find    looks for others, where these are refused
     used    is told what is signed with
     """
@@ -60,12 +62,14 @@ class Renewed:
         self,
         credentials: Any,
         failed: Callable[[Exception], LanceError],
+        store: str,
         find: Callable[[], Awaitable[Any]] | None = None,
         used: UsedKeys | None = None,
     ) -> None:
         self._used = UsedKeys() if used is None else used
         self._credentials = credentials
         self._failed = failed
+        self._store = store
         self._find = find
         self._renewal = Once(self._renew)
         self._search = Once(self._look)
@@ -144,6 +148,8 @@ class Renewed:
         except Exception as raised:  # of any provider, and what they raise is not one family
             error = raised
         is_new = held._frozen_credentials is not before
+        if before is not None and (is_new or error is not None):
+            RENEWALS.add(self._store, "failed" if error is not None else "renewed")
         self._not_before_s = asyncio.get_running_loop().time() + (AGAIN_S if is_new else AGAIN_FAILED_S)
         return error
 
@@ -167,8 +173,8 @@ class ProvidedKeys:
 
     method = "storage_options_provider"
 
-    def __init__(self, source: OptionsSource) -> None:
-        self._keys = ProvidedCredentials(source, keys_given)
+    def __init__(self, source: OptionsSource, store: str) -> None:
+        self._keys = ProvidedCredentials(source, keys_given, store)
         self._used = UsedKeys()
 
     @property
@@ -214,6 +220,7 @@ class Chain:
 
     find    aiobotocore's own search; None where there are none
     failed  makes an error of ours of what a provider raised
+    store   whose they are, for metrics
     again   another search, which remembers nothing of the first one
     """
 
@@ -221,10 +228,12 @@ class Chain:
         self,
         find: Callable[[], Awaitable[Any]],
         failed: Callable[[Exception], LanceError],
+        store: str,
         again: Callable[[], Awaitable[Any]] | None = None,
     ) -> None:
         self._find = find
         self._failed = failed
+        self._store = store
         self._again = again
         self._search = Once(self._look)
         self._found: list[Renewed] = []
@@ -260,7 +269,7 @@ class Chain:
             return error
         if found is None:
             return None
-        self._latest = Renewed(found, self._failed, self._again, self._used)
+        self._latest = Renewed(found, self._failed, self._store, self._again, self._used)
         self._found.append(self._latest)
         return self._latest
 

@@ -95,9 +95,10 @@ def missing_library(name: str) -> ModuleNotFoundError:
     return ModuleNotFoundError(f"s3:// needs the package {name}: pip install 'lance_io[s3]'", name=name)
 
 
-def make_session(options: S3Options) -> tuple[Any, Chain | ProvidedKeys | None]:
+def make_session(options: S3Options, store: str) -> tuple[Any, Chain | ProvidedKeys | None]:
     """A session of aiobotocore's, and what finds credentials for it, unless they were given; makes no request.
 
+    store  whom it asks, for metrics
     Raises our errors.
     """
     from botocore.exceptions import BotoCoreError
@@ -107,16 +108,16 @@ def make_session(options: S3Options) -> tuple[Any, Chain | ProvidedKeys | None]:
         session = _open_session(options)
         chain: Chain | ProvidedKeys | None = None
         if options.provided is not None:
-            chain = ProvidedKeys(options.provided)
+            chain = ProvidedKeys(options.provided, store)
             session.register_component("credential_provider", chain)
         elif options.role is not None:
-            chain = Chain(_assume_again(options, session), failed, _assume_again(options))
+            chain = Chain(_assume_again(options, session), failed, store, _assume_again(options))
             session.register_component("credential_provider", chain)
         elif options.access_key is not None:
             session.set_credentials(options.access_key, options.secret_key, options.token)
         else:
             resolver = session.get_component("credential_provider")
-            chain = Chain(resolver.load_credentials, failed, partial(_find_again, options))
+            chain = Chain(resolver.load_credentials, failed, store, partial(_find_again, options))
             session.register_component("credential_provider", chain)
         session.register_component("data_loader", _service_data(session.get_config_variable("data_path")))
     except BotoCoreError as error:  # files of profiles that say nothing, or nonsense
@@ -189,6 +190,7 @@ async def credentials_of(session: Any) -> Any:
 class LoopState(LoopClients):
     """Clients of one event loop; every method runs on that loop."""
 
+    store = "s3"
     variables = ("AWS_", "BOTO")
 
     def __init__(self, options: S3Options, connections_max: int) -> None:
@@ -212,7 +214,7 @@ class LoopState(LoopClients):
     def session(self) -> Any:
         """aiobotocore's session; reads the profile files, makes no request. Raises our errors."""
         if self._session is None:
-            self._session, self._chain = make_session(self._options)
+            self._session, self._chain = make_session(self._options, self.store)
         return self._session
 
     @property
