@@ -24,9 +24,10 @@ from lance_io.io.stats import process_stats
 from lance_io.records import dataclass
 from lance_io.store.counters import CONNECTIONS, RENEWALS, process_operations
 from lance_io.store.disk_cache.cache_counts import DISK_CACHES
+from lance_io.store.first_bytes import FIRST_BYTES, SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
@@ -35,7 +36,6 @@ __all__ += ["prometheus_text"]
 
 Kind = Literal["counter", "gauge", "histogram"]
 
-SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 ROUNDS: Final = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 16.0, 64.0)
 
 
@@ -140,6 +140,9 @@ _OF_GROUPS: Final = (  # with the field of `GroupCounts`
     (Metric("lance_io.group.commits", "counter", "{version}", "versions made by group commit"), "versions"),
     (Metric("lance_io.group.appends", "counter", "{append}", "appends that these hold"), "appends"),
 )
+FIRST_BYTE: Final = Metric(
+    "lance_io.first_byte", "histogram", "s", "time until the answer to a GET begins", _OPERATION, SECONDS
+)
 _CALL: Final = ("call",)
 CALL_SECONDS: Final = Metric("lance_io.call.duration", "histogram", "s", "time of calls", _CALL, SECONDS)
 CALL_ROUNDS: Final = Metric("lance_io.call.rounds", "histogram", "{round}", "rounds of calls", _CALL, ROUNDS)
@@ -149,6 +152,7 @@ METRICS: Final = (
     *(metric for metric, _ in (*_BY_OPERATION, *_OF_CONNECTIONS, *_OF_READS, *_OF_CACHES, *_OF_DISK_CACHES)),
     _RENEWALS,
     *(metric for metric, _ in (*_BY_COMMIT, *_OF_GROUPS)),
+    FIRST_BYTE,
     CALL_SECONDS,
     CALL_ROUNDS,
     CALL_FAILURES,
@@ -157,7 +161,7 @@ METRICS: Final = (
 
 
 def collect() -> list[Sample]:
-    """The numbers of this process now, but for those of calls."""
+    """The numbers of this process now, but for those of calls, and for histograms."""
     operations, reads, caches = process_operations(), process_stats(), process_cache_stats()
     samples = [
         Sample(metric, (name,), getattr(counts, field))
@@ -212,11 +216,21 @@ class CallRecorder:
             if metric.kind != "histogram":
                 yield metric, f'{name}{{call="{call}"}} {numbers[0]:g}'
                 continue
-            for bound, count in zip((*metric.bounds, math.inf), numbers, strict=False):
-                end = "+Inf" if math.isinf(bound) else f"{bound:g}"
-                yield metric, f'{name}_bucket{{call="{call}",le="{end}"}} {count:.0f}'
-            yield metric, f'{name}_sum{{call="{call}"}} {numbers[-1]!r}'
-            yield metric, f'{name}_count{{call="{call}"}} {numbers[-2]:.0f}'
+            for line in _histogram_lines(metric, f'call="{call}"', numbers):
+                yield metric, line
+
+
+def _histogram_lines(metric: Metric, label: str, numbers: Sequence[float]) -> Iterator[str]:
+    """A histogram in Prometheus' text.
+
+    numbers  up to each bound, all, and the sum of what was measured
+    """
+    name = metric.prometheus_name
+    for bound, count in zip((*metric.bounds, math.inf), numbers, strict=False):
+        end = "+Inf" if math.isinf(bound) else f"{bound:g}"
+        yield f'{name}_bucket{{{label},le="{end}"}} {count:.0f}'
+    yield f"{name}_sum{{{label}}} {numbers[-1]!r}"
+    yield f"{name}_count{{{label}}} {numbers[-2]:.0f}"
 
 
 def prometheus_text(calls: CallRecorder | None = None) -> str:
@@ -229,6 +243,7 @@ def prometheus_text(calls: CallRecorder | None = None) -> str:
         text = ",".join(f'{name}="{label}"' for name, label in zip(metric.labels, labels, strict=True))
         label_text = f"{{{text}}}" if text else ""
         lines.setdefault(metric, []).append(f"{metric.prometheus_name}{label_text} {value!r}")
+    lines[FIRST_BYTE] = [*_histogram_lines(FIRST_BYTE, 'operation="get"', FIRST_BYTES.total())]
     for metric, line in calls.lines() if calls is not None else ():
         lines.setdefault(metric, []).append(line)
     parts = []
@@ -239,11 +254,11 @@ def prometheus_text(calls: CallRecorder | None = None) -> str:
 
 
 def instrument(meter_provider: MeterProvider | None = None) -> Callable[[], None]:
-    """Give all metrics to OpenTelemetry: counters and gauges when its reader asks, calls as they end.
+    """Give all metrics to OpenTelemetry: counters and gauges when its reader asks, calls and answers as they come.
 
     meter_provider  where they go; None for the global one
-    Gives what ends the measuring of calls (OpenTelemetry has no way to take an observed instrument back: it goes with
-    its provider). Raises `ModuleNotFoundError` without `opentelemetry-api`.
+    Gives what ends the measuring of calls and answers (OpenTelemetry has no way to take an observed instrument back: it
+    goes with its provider). Raises `ModuleNotFoundError` without `opentelemetry-api`.
     """
     try:
         from opentelemetry import metrics as otel
@@ -268,11 +283,11 @@ def instrument(meter_provider: MeterProvider | None = None) -> Callable[[], None
         }.get(metric.kind)
         if make is not None and metric is not CALL_FAILURES:
             make(metric.name, callbacks=[observe(metric)], unit=metric.unit, description=metric.text)
-    seconds, rounds = (
+    seconds, rounds, first_byte = (
         meter.create_histogram(
             one.name, unit=one.unit, description=one.text, explicit_bucket_boundaries_advisory=one.bounds
         )
-        for one in (CALL_SECONDS, CALL_ROUNDS)
+        for one in (CALL_SECONDS, CALL_ROUNDS, FIRST_BYTE)
     )
     failures = meter.create_counter(CALL_FAILURES.name, unit=CALL_FAILURES.unit, description=CALL_FAILURES.text)
 
@@ -282,4 +297,10 @@ def instrument(meter_provider: MeterProvider | None = None) -> Callable[[], None
         rounds.record(told.rounds, labels)
         failures.add(int(told.failed), labels)
 
-    return on_call(note)
+    stops = on_call(note), FIRST_BYTES.watch(lambda first_byte_s: first_byte.record(first_byte_s, {"operation": "get"}))
+
+    def stop() -> None:
+        for one in stops:
+            one()
+
+    return stop

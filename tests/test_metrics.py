@@ -287,11 +287,50 @@ def test_a_forked_child_begins_at_zero() -> None:
     assert tally.total() == {"x": [2]}
 
 
-def test_opentelemetry_has_the_same_numbers(tmp_path: Path) -> None:
+def first_bytes() -> dict[str, float]:
+    """The histogram of the time to the first byte, by its lines."""
+    lines = [line.rpartition(" ") for line in metrics.prometheus_text().splitlines() if "first_byte" in line]
+    return {line: float(value) for line, _, value in lines if not line.startswith("#")}
+
+
+def test_first_bytes_are_those_of_all_answers(s3: S3Server, s3_uri: str) -> None:
+    """As many as the store has counted, in the buckets in which OpenTelemetry has them, each in all above its own."""
+    uri, options = f"{s3_uri}/t", s3.options()
+    lance_io.write_dataset(pa.table({"a": range(1000)}), uri, storage_options=options)
+    reader = InMemoryMetricReader()
+    dataset = lance_io.dataset(uri, storage_options=options)
+    seen, before = dataset._state.location.store.stats.snapshot(), first_bytes()
+    stop = metrics.instrument(MeterProvider([reader]))
+    for _ in range(20):
+        dataset.take([1, 700])
+    dataset.to_table()
+    stop()
+    made, found = dataset._state.location.store.stats.snapshot() - seen, first_bytes()
+    dataset.take([5])  # is measured anyway, and told to nobody
+    assert list(first_bytes().values())[-1] == list(found.values())[-1] + 1
+    data = reader.get_metrics_data()
+    assert data is not None
+    (theirs,) = [
+        point
+        for scope in data.resource_metrics[0].scope_metrics
+        for one in scope.metrics
+        if one.name == "lance_io.first_byte"
+        for point in one.data.data_points
+    ]
+    *buckets, total_s, count = [found[line] - before[line] for line in found]
+    assert count == theirs.count == made["get"].requests - made["get"].errors - made["get"].hedges >= 20
+    assert buckets == [sum(theirs.bucket_counts[: end + 1]) for end in range(len(theirs.bucket_counts))]
+    assert total_s == pytest.approx(theirs.sum) and total_s > 0
+    assert theirs.attributes == {"operation": "get"}
+    ends = [re.search(r'le="(.*)"', line) for line in found]
+    assert [float(end[1]) for end in ends if end] == [*theirs.explicit_bounds, float("inf")]
+
+
+def test_opentelemetry_has_the_same_numbers(s3: S3Server, s3_uri: str) -> None:
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader])
     stop = metrics.instrument(provider)
-    dataset = lance_io.write_dataset(pa.table({"a": range(1000)}), str(tmp_path / "t"))
+    dataset = lance_io.write_dataset(pa.table({"a": range(1000)}), f"{s3_uri}/t", storage_options=s3.options())
     dataset.take([1])
     stop()
     data = reader.get_metrics_data()

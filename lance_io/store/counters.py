@@ -112,8 +112,8 @@ class Tally:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a collection of garbage inside of it may end one of the things
-        self._live: dict[int, Mapping[Any, list[int]]] = {}
-        self._past: dict[Any, list[int]] = {}  # of those that are gone; less what was there before a fork
+        self._live: dict[int, Mapping[Any, list[Any]]] = {}
+        self._past: dict[Any, list[Any]] = {}  # of those that are gone; less what was there before a fork
         survive_fork(self)
 
     def start_over(self) -> None:
@@ -121,30 +121,30 @@ class Tally:
         self._lock = threading.RLock()
         self._past = {name: [-number for number in numbers] for name, numbers in self._sum({}).items()}
 
-    def follow(self, owner: object, numbers: Mapping[Any, list[int]]) -> None:
+    def follow(self, owner: object, numbers: Mapping[Any, list[Any]]) -> None:
         """Count `numbers`, which may grow, for as long as `owner` lives, and what they were at its end for ever."""
         with self._lock:
             self._live[id(numbers)] = numbers
         weakref.finalize(owner, self._end, numbers).atexit = False
 
-    def _end(self, numbers: Mapping[Any, list[int]]) -> None:
+    def _end(self, numbers: Mapping[Any, list[Any]]) -> None:
         with self._lock:
             del self._live[id(numbers)]
             _add_up(self._past, numbers)
 
-    def total(self) -> dict[Any, list[int]]:
+    def total(self) -> dict[Any, list[Any]]:
         """The numbers now."""
         with self._lock:
             return self._sum(self._past)
 
-    def _sum(self, past: Mapping[Any, list[int]]) -> dict[Any, list[int]]:
+    def _sum(self, past: Mapping[Any, list[Any]]) -> dict[Any, list[Any]]:
         found = {name: list(numbers) for name, numbers in past.items()}
         for numbers in list(self._live.values()):
             _add_up(found, numbers)
         return found
 
 
-def _add_up(found: dict[Any, list[int]], numbers: Mapping[Any, list[int]]) -> None:
+def _add_up(found: dict[Any, list[Any]], numbers: Mapping[Any, list[Any]]) -> None:
     for name, values in list(numbers.items()):
         known = found.get(name)
         found[name] = list(values) if known is None else [a + b for a, b in zip(known, values, strict=True)]

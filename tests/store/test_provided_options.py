@@ -24,6 +24,7 @@ from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.errors import AccessDenied, UnsupportedError
 from lance_io.file.reader import AsyncFileReader, LanceFileReader
 from lance_io.file.write.writers import AsyncFileWriter, LanceFileWriter
+from lance_io.store.counters import RENEWALS
 from lance_io.store.provided_options import with_provider
 from lance_io.store.url import open_store
 from tests.gcs.test_gcs_tables import CountingGcsProxy
@@ -239,6 +240,7 @@ async def test_the_same_awaited(world: World) -> None:
 
 
 async def test_they_are_renewed_ahead_and_nobody_waits(world: World) -> None:
+    scheme, before = world.site.uri.partition(":")[0], RENEWALS.total()
     vendor = Vendor(world.site, 90, refresh_offset_millis="100000")
     store = open_store(world.site.uri, with_provider(world.options, vendor)).store
     key = f"{uuid.uuid4().hex}/x"
@@ -256,6 +258,8 @@ async def test_they_are_renewed_ahead_and_nobody_waits(world: World) -> None:
         await store.get_range(key, 1, 3)
     await asyncio.gather(store.put(key, b"67890"), *(store.get_range(key, 1, 3) for _ in range(20)))
     assert (vendor.asked, world.used()) == (2, {"1"})
+    counted = {labels: count - before[labels] for labels, count in RENEWALS.total().items() if count != before[labels]}
+    assert counted == {(scheme, "renewed"): 1}
     await store.aclose()
 
 

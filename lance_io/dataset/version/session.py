@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from lance_io.commit.lock import CommitLock
     from lance_io.io.shared_limits import IoScheduler
     from lance_io.store.api import ObjectStore
-    from lance_io.store.disk_cache.disk_cache import DiskCache, DiskCacheStats
+    from lance_io.store.disk_cache.cache_counts import DiskCacheStats
+    from lance_io.store.disk_cache.disk_cache import DiskCache
     from lance_io.store.url import Location
 
 PLACES_MAX: Final = 1000  # that a session remembers; their stores live as long as any of them or a dataset there

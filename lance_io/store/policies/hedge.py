@@ -12,12 +12,14 @@ where nothing is late is one object: no task, and one timer for all that is unde
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lance_io.limits import MIB
 from lance_io.store.failures import Transient
+from lance_io.store.first_bytes import FIRST_BYTES, SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,6 +68,7 @@ class Hedging:
         self._pace = pace
         self._saved = 0.0
         self._latencies = _Latencies(), _Latencies()
+        self._first_bytes = FIRST_BYTES.numbers_for(self)
 
     def note(self, first_byte_s: float, num_bytes: int = 0) -> None:
         """The head of an answer came so long after its request.
@@ -73,6 +76,11 @@ class Hedging:
         num_bytes  what was asked for, 0 where nobody knew
         """
         self._latencies[num_bytes >= LARGE_BYTES].note(first_byte_s)
+        numbers = self._first_bytes
+        numbers[bisect_left(SECONDS, first_byte_s)] += 1
+        numbers[-1] += first_byte_s
+        if FIRST_BYTES.watchers:
+            FIRST_BYTES.tell(first_byte_s)
         self._saved = min(_SAVED_MAX, self._saved + self._share)
 
     def patience_s(self, num_bytes: int = 0) -> float | None:
