@@ -33,7 +33,7 @@ import binascii
 import os
 import re
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from lance_io.errors import UsageError
@@ -239,7 +239,7 @@ def parse_azure(
         key = EMULATOR_KEY
     endpoint = _endpoint(found, account, address, source if is_emulator else None)
     skip_signature = found.switch("skip_signature", False)
-    fabric = {name: found.text(name) for name in FABRIC}
+    fabric: dict[str, Any] = {name: found.text(name) for name in FABRIC}
     by_token = token is not None or None not in fabric.values() or (key is None and sas is None)
     needs_token = not skip_signature and by_token
     if needs_token:
