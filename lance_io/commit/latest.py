@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lance_io.commit.pins import RENAMING
@@ -45,7 +45,7 @@ from lance_io.table.manifest.paths import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer, ObjectMeta, ObjectStore
@@ -216,13 +216,13 @@ def _newest_first(store: ObjectStore, root: str, after: int | None, *, describe:
         prefix = versions_prefix(root)
         # No folders are there as a rule: where all are told alike, the answer is shorter than one that sums them up.
         delimiter = None if able.described_list else "/"
-        asked = Selection(limit=limit, delimiter=delimiter, keys_only=not describe, plain_names=True)
-        if able.reads_whole_folders:
-            asked = replace(asked, also_behind=prefix + _LAST_NEW_NAME)
+        behind = prefix + _LAST_NEW_NAME if able.reads_whole_folders else None
+        asked = Selection(None, limit, delimiter, keys_only=not describe, plain_names=True, also_behind=behind)
         listed: list[ObjectMeta] = yield List(store, prefix, asked)
         first = [meta for meta in listed[:limit] if "/" not in meta.key[len(prefix) :]]
         if len(listed) < limit:
-            versions = sorted_versions(first)
+            newest = newest_of_ordered(first, after) if _are_new_names(first) else None
+            versions = sorted_versions(first) if newest is None else newest
             _note_names(store, root, versions)
             return _Newest(versions)
         found = newest_of_ordered(first, after)
@@ -358,21 +358,28 @@ def newest_of_ordered(first: Iterable[ObjectMeta], after: int | None = None) -> 
 
     Oldest first. None when the entries do not tell, as those that have V1 names among them.
     """
-    named = [(meta, name) for meta in first if (name := _parse_attached(meta)) is not None]
-    if any(name.scheme != "V2" for _, name in named):
+    first = list(first)
+    if not _are_new_names(first) and any(name.scheme != "V2" for _, name in _attached(first)):
         return None
     found: list[VersionFile] = []
-    for meta, name in named:
+    for meta, name in _attached(first):
         found.append(version_file(meta, name))
         if after is None or name.version <= after + 1:
             return found[::-1]
     return None
 
 
+def _are_new_names(first: list[ObjectMeta]) -> bool:
+    """Whether no name among those of one folder can be a V1 name, which has fewer digits: to parse all takes longer."""
+    begin = len(first[0].key) - len(first[0].name) if first else 0
+    length = begin + len(_LAST_NEW_NAME)
+    return all([len(meta.key) == length or meta.key[begin : begin + 1] > "9" for meta in first])
+
+
 def sorted_versions(entries: Iterable[ObjectMeta]) -> list[VersionFile]:
     """The attached versions among all entries of a `_versions` folder, oldest first; V2 names where there are both."""
     entries = list(entries)
-    named = [(meta, name) for meta in entries if (name := _parse_attached(meta)) is not None]
+    named = list(_attached(entries))
     old = {name.version: (meta, name) for meta, name in named if name.scheme == "V1"}
     new = {name.version: (meta, name) for meta, name in named if name.scheme == "V2"}
     is_mixed = bool(old) and (bool(new) or any(meta.name.startswith(RENAMING) for meta in entries))
@@ -380,9 +387,12 @@ def sorted_versions(entries: Iterable[ObjectMeta]) -> list[VersionFile]:
     return [version_file(meta, name, is_mixed=is_mixed) for _, (meta, name) in versions]
 
 
-def _parse_attached(meta: ObjectMeta) -> ManifestName | None:
-    name = None if meta.is_folder else parse_manifest_name(meta.name)
-    return None if name is None or name.scheme == "detached" else name
+def _attached(entries: Iterable[ObjectMeta]) -> Iterator[tuple[ObjectMeta, ManifestName]]:
+    """The manifests among entries, but for those of detached versions."""
+    for meta in entries:
+        name = None if meta.is_folder else parse_manifest_name(meta.name)
+        if name is not None and name.scheme != "detached":
+            yield meta, name
 
 
 def version_file(meta: ObjectMeta, name: ManifestName, *, is_mixed: bool = False) -> VersionFile:

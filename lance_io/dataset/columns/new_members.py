@@ -66,8 +66,12 @@ def packed_with_gaps(before: Schema, after: Schema, version: FileVersion) -> lis
 
     Members are found by the ids that files note; pylance goes by their places.
     """
+    nested = [one for top in before.fields if top.children and version != V0_1 for one in top.walk()]
+    packed = [one.id for one in nested if one.is_packed]
+    if not packed:
+        return []
     known = {field.id for field in after.walk()}
-    packed = [one.id for one in before.walk() if one.is_packed and one.id in known and version != V0_1]
+    packed = [one for one in packed if one in known]
     found = []
     for steps in paths_to(before, packed):
         is_kept = [member.id in known for member in steps[-1].children]
@@ -78,7 +82,7 @@ def packed_with_gaps(before: Schema, after: Schema, version: FileVersion) -> lis
 
 def paths_to(schema: Schema, ids: Collection[int]) -> list[list[Field]]:
     """The fields from the top down to each of these, but for those that are below another."""
-    return [steps for top in schema.fields for steps in _paths_below([], top, ids)]
+    return [steps for top in schema.fields for steps in _paths_below([], top, ids)] if ids else []
 
 
 def _paths_below(above: list[Field], field: Field, ids: Collection[int]) -> Iterator[list[Field]]:

@@ -5,7 +5,6 @@ One function per operation, which edits a draft (`draft.py`). Nothing is read he
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import CommitConflictError, OperationError, UnsupportedError
@@ -90,7 +89,7 @@ def build_manifest(
     apply(draft, transaction.operation)
     for mark in marks:
         _set_mark(draft, mark)
-    return replace(draft.finish(timestamp_ns), added=added)
+    return draft.finish(timestamp_ns, added)
 
 
 def _set_mark(draft: Draft, mark: ConfigMark) -> None:

@@ -226,8 +226,11 @@ class Draft:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def finish(self, timestamp_ns: int) -> NextVersion:
-        """Bring everything into its final form, and check it."""
+    def finish(self, timestamp_ns: int, added: frozenset[FileName] = frozenset()) -> NextVersion:
+        """Bring everything into its final form, and check it.
+
+        added  see `NextVersion`
+        """
         message = self.message
         check_records(self.touched, message, self.transaction.name)
         self._settle_fragments()
@@ -246,7 +249,7 @@ class Draft:
             message.ClearField(offset)
         self._set_flags(covered=covered)
         _check_dictionaries(message)
-        return NextVersion(message, section, self.transaction, self._extended)
+        return NextVersion(message, section, self.transaction, self._extended, added)
 
     def _settle_indices(self) -> tuple[bytes | None, bool]:
         """The index section, and whether an index covers other columns.
