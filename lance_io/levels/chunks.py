@@ -184,7 +184,7 @@ def _offsets(array: pa.Array) -> IntArray:
 
 def leaf_array(leaf: pa.Array) -> pa.Array:
     """A leaf array as columns hold it: of dictionaries with all nulls in the indices (spec: encodings 2.1, 3.5)."""
-    if not pa.types.is_dictionary(leaf.type) or not leaf.dictionary.null_count:
+    if not isinstance(leaf, pa.DictionaryArray) or not leaf.dictionary.null_count:
         return leaf
     is_valid = leaf.dictionary.is_valid().to_numpy(zero_copy_only=False)
     places = pa.array(np.cumsum(is_valid) - 1, leaf.type.index_type, mask=~is_valid)

@@ -120,7 +120,7 @@ class ColumnQueue:
 
 def _dictionary_entries_max(dtype: pa.DataType) -> int:
     """How many dictionary entries an index of this type can name; 0 when it is no narrow dictionary."""
-    if not pa.types.is_dictionary(dtype) or dtype.index_type.bit_width > 16:
+    if not isinstance(dtype, pa.DictionaryType) or dtype.index_type.bit_width > 16:
         return 0
     is_signed = pa.types.is_signed_integer(dtype.index_type)
     entries: int = 1 << (dtype.index_type.bit_width - is_signed)
