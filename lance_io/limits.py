@@ -33,6 +33,7 @@ DISK_CACHE_BYTES: Final = 4096 * MIB  # on disk, index included; LANCE_IO_DISK_C
 
 # -- scans -----------------------------------------------------------------------------------------------------
 BATCH_ROWS: Final = 8192  # pylance's default
+BATCH_BYTES: Final = 64 * MIB  # of the values of a batch, where nobody says how many rows or bytes it has
 IO_BUFFER_BYTES: Final = 80 * MIB  # read but not yet consumed, per scan: a process stays below 512 MiB
 IO_BUFFER_PROCESS_BYTES: Final = 1024 * MIB
 SCAN_GROUP_BYTES: Final = 1 * MIB  # small pages of one file are read and decoded in one go up to this

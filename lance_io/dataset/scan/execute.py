@@ -13,7 +13,7 @@ from lance_io import runtime
 from lance_io.dataset.run_plan import run, run_awaited, run_beside
 from lance_io.dataset.scan.ordering import Ordering
 from lance_io.dataset.scan.rebatch import Rebatcher, to_table
-from lance_io.dataset.scan.scan_plan import plan_count, plan_scan, width_bytes
+from lance_io.dataset.scan.scan_plan import plan_count, plan_scan
 from lance_io.dataset.scan.scan_statistics import count_items, counted, counting, is_watched, watch_scan
 from lance_io.dataset.scan.stream import ScanRun
 from lance_io.levels.portable import Portable
@@ -67,16 +67,22 @@ class _Scan:
     def batches(self) -> Stream:
         """Its batches, of the size that was asked for."""
         options = self.options
-        batch_rows = options.batch_rows(sum(width_bytes(field.type) for field in self.schema))
         portable = Portable(self.schema)
-        if self._ordering is not None:
-            table = yield from self.table()
-            yield Items(map(portable, table.combine_chunks().to_batches(max_chunksize=batch_rows)))
-            return
         # Without a filter batches are slices of what is decoded: cutting one costs a microsecond.
-        across = bool(options.strict_batch_size) or options.filter is not None
-        run = yield from self._run(None if options.filter is None else batch_rows, apart=not across)
-        yield from run.batches(Rebatcher(batch_rows, across=across, then=portable if portable.is_needed else None))
+        across = bool(options.strict_batch_size) or options.filter is not None or self._ordering is not None
+        cutter = Rebatcher(
+            options.batch_rows,
+            cut_bytes=options.cut_bytes,
+            across=across,
+            then=portable if portable.is_needed else None,
+        )
+        if self._ordering is not None:
+            for batch in (yield from self.table()).to_batches():
+                yield Items(cutter.push(batch))
+            yield Items(cutter.flush())
+            return
+        run = yield from self._run(None if options.filter is None else options.batch_rows, apart=not across)
+        yield from run.batches(cutter)
 
     def table(self) -> Plan[pa.Table]:
         """All of it, over whatever arrays were decoded; ordered if that was asked for."""

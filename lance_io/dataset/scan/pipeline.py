@@ -10,6 +10,7 @@ such rows and asks for the rest of their columns in one take (`Late`). The drive
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,11 @@ from lance_io.dataset.rows.row_arithmetic import kept_runs
 from lance_io.dataset.scan.rebatch import empty_columns
 from lance_io.dataset.version.system_columns import SYSTEM_COLUMNS
 from lance_io.file.scan.batches import JoinedBatch, ScanBatch
-from lance_io.levels.arrays import booleans, numbers, true_positions
+from lance_io.levels.arrays import booleans, memory_bytes, numbers, true_positions
 from lance_io.levels.portable import compact
 from lance_io.levels.retype import batch_as, concat
+from lance_io.levels.row_bytes import fixed_bits
+from lance_io.limits import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,12 +39,18 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.column_lists import Projection
     from lance_io.file.open.leaf_projection import Projection as FileProjection
     from lance_io.filters import Predicate
+    from lance_io.format.schema import Field
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
 
     Batch = ScanBatch | JoinedBatch
 
 DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
+LATE_ROWS_FIRST = 32  # rows of columns that may be large are read late at first,
+LATE_GROWTH = 32  # and so many times as many next,
+LATE_BYTES = 64 * MIB  # up to about this
+NARROW_BITS = 8 * 1024  # of a value, with which 64 Ki rows are that much
+WAITING_BYTES_MAX = 64 * MIB  # of rows whose other columns are not read yet
 RUN_ROWS_MIN = 1024  # fewer rows between two deleted ones on average: copying them together beats slicing
 
 
@@ -255,6 +264,12 @@ def _taken(sources: Sequence[_Rows | _Spans], passing: IntArray, names: Iterable
     }
 
 
+def _is_narrow(field: Field) -> bool:
+    """Whether the type of a field says that as many values as are read at once are small."""
+    bits = fixed_bits(field.arrow_type)
+    return bits is not None and bits <= NARROW_BITS
+
+
 class Pipeline:
     """The state of one scan. Feed it batches by `prepare` and `push`, then call `finish`; stop when `done`.
 
@@ -280,7 +295,10 @@ class Pipeline:
         self._late_rows = late_rows
         self._skip = plan.skip
         self._left = plan.limit
-        self._waiting: list[_Rows | _Spans | _Joined] = []
+        self._waiting: list[_Rows | _Joined] = []
+        self._waiting_bytes = 0  # of the columns that were read early
+        late = () if plan.late_read is None else plan.late_read.fields
+        self._late_step = sys.maxsize if all(map(_is_narrow, late)) else LATE_ROWS_FIRST
         self._schema = plan.projection.arrow_schema
         self._retype = plan.projection.is_retyped
         wanted = set(plan.projection.system_names)
@@ -357,10 +375,27 @@ class Pipeline:
                 else:
                     results.append((counts[0][0], batch))
                 continue
-            self._waiting.append(kept)
-            if self.done() or sum(one.num_rows for one in self._waiting) >= self._late_rows:
-                results.extend((yield from self._read_late()))
+            assert not isinstance(kept, _Spans), "there is a filter"
+            yield from self._wait(kept, results)
         return results
+
+    def _wait(self, kept: _Rows | _Joined, results: list[tuple[int, pa.RecordBatch]]) -> Plan[None]:
+        """Have some rows wait for their late columns, which are read whenever enough do.
+
+        What values become is known when they are here: the first of those that may be large are few.
+        """
+        start = 0
+        while start < kept.num_rows:
+            rows_max = min(self._late_rows, self._late_step)
+            waiting = sum([one.num_rows for one in self._waiting])
+            end = min(kept.num_rows, start + max(1, rows_max - waiting)) if self._late_step < self._late_rows else None
+            part = kept.slice(start, kept.num_rows if end is None else end)
+            self._waiting.append(part)
+            self._waiting_bytes += sum([memory_bytes(one) for one in part.columns.values()])
+            start += part.num_rows
+            is_last = self.done() and start == kept.num_rows
+            if is_last or waiting + part.num_rows >= rows_max or self._waiting_bytes >= WAITING_BYTES_MAX:
+                results.extend((yield from self._read_late()))
 
     def finish(self) -> Plan[list[Any]]:
         """What is still to come when all batches are in."""
@@ -464,7 +499,7 @@ class Pipeline:
 
     def _read_late(self) -> Plan[list[Any]]:
         assert self._late_reader is not None
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         picks: list[tuple[int, list[IntArray]]] = []
         last = -1
         for span, offsets in chain.from_iterable(rows.parts for rows in waiting):
@@ -474,6 +509,9 @@ class Pipeline:
             picks[-1][1].append(offsets)
         joined = [(place, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)) for place, pieces in picks]
         arrays = yield from self._late_reader.read(joined)
+        if self._late_step < sys.maxsize:
+            row_bytes = sum(map(memory_bytes, arrays)) / sum([len(offsets) for _, offsets in joined])
+            self._late_step = max(1, min(self._late_step * LATE_GROWTH, int(LATE_BYTES / max(1, row_bytes))))
         columns = dict(zip(self._plan.late, arrays, strict=True))
         for name in waiting[0].columns:
             columns[name] = concat([rows.columns[name] for rows in waiting])

@@ -1,8 +1,10 @@
 """Record batches of the wanted size out of batches as they come. Pure.
 
 By rows, batches are full to the row: what comes is cut where one ends, without a copy, and joined where it is too
-short, which copies. By bytes, they have about what is wanted: what comes is cut where it is larger and joined where it
-is much smaller; what lies between goes on as it is. Without `across`, a batch ends where its fragment ends.
+short, which copies. By the bytes of their values (`levels/row_bytes.py`), they end where one more row would pass the
+bound, so that it does not matter in what parts the rows come. By about so many bytes, what comes is cut where it is
+larger and joined where it is much smaller; what lies between goes on as it is. Without `across`, a batch ends where its
+fragment ends. No batch has more text than 32-bit offsets reach.
 
 What a file gives was cut before, as its columns have to end at one row (`file/scan/batches.py`).
 """
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lance_io.levels.portable import Portable
+from lance_io.levels.row_bytes import NARROW_MAX, RowBytes, fixed_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +31,8 @@ class Rebatcher:
     rows_max   how many rows a batch has, None for any number; only the last one (of a fragment), and those that would
                have too many bytes, are shorter
     bytes_max  how many bytes it has, about, None for any number; a single row may have more
+    cut_bytes  how many bytes the values of a batch may have, to the row, None for any number; a single row may have
+               more. Together with `rows_max` instead of `bytes_max`
     across     True when a batch may hold rows of several fragments
     then       what is done with each batch
     """
@@ -37,17 +42,22 @@ class Rebatcher:
         rows_max: int | None,
         bytes_max: int | None = None,
         *,
+        cut_bytes: int | None = None,
         across: bool = True,
         then: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
     ) -> None:
         self._rows_max = rows_max or sys.maxsize
         self._bytes_max = bytes_max
+        self._cut_bytes = sys.maxsize if cut_bytes is None else cut_bytes
+        self._certain_bytes = min(self._cut_bytes, NARROW_MAX)  # in so much memory no batch is too large
         self._across = across
         self._then = then
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0  # counted where `bytes_max` is given
+        self._memory_bytes = 0  # that what is pending refers to, or more
         self._span = -1
+        self._bits_seen: tuple[pa.Schema | None, int | None] = None, None
 
     def push(self, batch: pa.RecordBatch, span: int = 0) -> Iterator[pa.RecordBatch]:
         """Take the next batch, of the fragment range numbered `span`; gives the batches that are complete."""
@@ -78,7 +88,28 @@ class Rebatcher:
 
     def _fill(self, batch: pa.RecordBatch, num_bytes: int) -> Iterator[pa.RecordBatch]:
         """The batches that have all their rows by now; what is left waits."""
-        start, num_rows, rows_max, then = 0, batch.num_rows, self._rows_max, self._then
+        row_bits = self._row_bits(batch)
+        if row_bits is None:
+            memory_bytes = batch.get_total_buffer_size()
+            if self._memory_bytes + memory_bytes > self._certain_bytes:
+                return self._fill_sized(batch)
+            return self._fill_rows(batch, num_bytes, self._rows_max, memory_bytes)
+        rows_max = self._rows_max if not row_bits else max(1, min(self._rows_max, 8 * self._cut_bytes // row_bits))
+        return self._fill_rows(batch, num_bytes, rows_max)
+
+    def _row_bits(self, batch: pa.RecordBatch) -> int | None:
+        """Bits of each row of the values; None where rows differ."""
+        schema, bits = self._bits_seen
+        if batch.schema is not schema:
+            widths = [fixed_bits(one.type) for one in batch.schema]
+            bits = None if None in widths else sum([width for width in widths if width is not None])
+            self._bits_seen = batch.schema, bits
+        return bits
+
+    def _fill_rows(
+        self, batch: pa.RecordBatch, num_bytes: int, rows_max: int, memory_bytes: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        start, num_rows, then = 0, batch.num_rows, self._then
         if self._pending_rows and self._pending_rows + num_rows >= rows_max:
             start = rows_max - self._pending_rows
             self._pending.append(batch.slice(0, start))
@@ -91,11 +122,49 @@ class Rebatcher:
             self._pending.append(batch.slice(start))
             self._pending_rows += num_rows - start
             self._pending_bytes += num_bytes * (num_rows - start) // num_rows
+            self._memory_bytes += memory_bytes
+
+    def _fill_sized(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """`_fill` where batches may end for their bytes."""
+        used = _Used(self._pending)
+        sizes, start, end = RowBytes.of(batch), 0, batch.num_rows
+        while start < end:
+            until = min(end, start + self._rows_max - self._pending_rows)
+            count = sizes.fit(start, until, 8 * self._cut_bytes - used.num_bits)
+            count = sizes.fit_narrow(start, start + count, used.narrow or [0] * len(sizes.narrow))
+            count = max(count, 0 if self._pending_rows else 1)
+            if count:
+                self._pending.append(batch.slice(start, count))
+                self._pending_rows += count
+                used.add(sizes, start, start + count)
+            start += count
+            is_full = self._pending_rows == self._rows_max or used.num_bits >= 8 * self._cut_bytes
+            if is_full or start < end:
+                yield self._join()
+                used = _Used([])
+        self._memory_bytes = sum([piece.get_total_buffer_size() for piece in self._pending])
 
     def _join(self) -> pa.RecordBatch:
         pieces, self._pending, self._pending_rows, self._pending_bytes = self._pending, [], 0, 0
+        self._memory_bytes = 0
         batch = join_batches(pieces)
         return batch if self._then is None else self._then(batch)
+
+
+class _Used:
+    """What the values of pieces of a batch take: bits, and what 32-bit offsets count."""
+
+    def __init__(self, pieces: list[pa.RecordBatch]) -> None:
+        self.num_bits = 0
+        self.narrow: list[int] = []
+        for piece in pieces:
+            self.add(RowBytes.of(piece), 0, piece.num_rows)
+
+    def add(self, sizes: RowBytes, start: int, end: int) -> None:
+        """Some more rows."""
+        self.num_bits += sizes.bits_before(end) - sizes.bits_before(start)
+        more = [before(end) - before(start) for before in sizes.narrow]
+        self.narrow = [had + one for had, one in zip(self.narrow, more, strict=True)] if self.narrow else more
 
 
 def rebatch_by_bytes(

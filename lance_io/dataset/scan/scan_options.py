@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import numpy as np
 
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.limits import BATCH_ROWS, from_environment
+from lance_io.limits import BATCH_BYTES, BATCH_ROWS, from_environment
 from lance_io.runtime import seconds
 
 if TYPE_CHECKING:
@@ -106,12 +106,17 @@ class ScanOptions:
     timeout: float | None = None
     hints: Mapping[str, Any] = field(default_factory=dict)
 
-    def batch_rows(self, row_bytes: float) -> int:
-        """Rows per batch, of rows that take about `row_bytes`."""
-        num_rows = BATCH_ROWS if self.batch_size is None else self.batch_size
-        if self.batch_size_bytes is None:
-            return num_rows
-        return min(num_rows, max(1, int(self.batch_size_bytes / max(row_bytes, 1 / 8))))
+    @property
+    def batch_rows(self) -> int:
+        """Rows that a batch has at most."""
+        return BATCH_ROWS if self.batch_size is None else self.batch_size
+
+    @property
+    def cut_bytes(self) -> int | None:
+        """Bytes of values that a batch of several rows has at most; None where it was the rows that were asked for."""
+        if self.batch_size_bytes is not None:
+            return self.batch_size_bytes
+        return None if self.batch_size is not None or self.strict_batch_size else BATCH_BYTES
 
     def with_defaults(self, defaults: Mapping[str, Any] | None) -> ScanOptions:
         """These options, with what they leave open taken from `default_scan_options`, and then the environment.

@@ -1,0 +1,173 @@
+"""How many bytes the values of rows take: what batches are cut by. Pure.
+
+    fixed width      as many bits as the type says, whether the value is null or not
+    text, binary     their bytes, and an offset; of a null the offset
+    lists, maps      their items, and an offset; of a null the offset
+    structs          their members
+    dictionaries     the index
+    bits of nulls    nothing
+
+So the number depends on the values and their types alone: not on how they are stored, on where pages end, or on how
+much memory an array shows a part of. Asking for a range of rows costs the same however many they are, but where nulls
+hide bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+NARROW_MAX: Final = (1 << 31) - 1  # bytes of text, or items, that offsets of 32 bits reach
+
+Before: TypeAlias = Callable[[int], int]
+"""Bits, or bytes, or items, of the rows before a row."""
+
+
+def fixed_bits(dtype: pa.DataType) -> int | None:
+    """Bits of each value of a type; None where values differ."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return fixed_bits(dtype.storage_type)
+    if pa.types.is_dictionary(dtype):
+        return fixed_bits(dtype.index_type)
+    if pa.types.is_struct(dtype):
+        members = [fixed_bits(dtype.field(place).type) for place in range(dtype.num_fields)]
+        return None if None in members else sum([bits for bits in members if bits is not None])
+    if pa.types.is_fixed_size_list(dtype):
+        bits = fixed_bits(dtype.value_type)
+        return None if bits is None else bits * int(dtype.list_size)
+    if pa.types.is_null(dtype):
+        return 0
+    try:
+        return int(dtype.bit_width)
+    except ValueError:
+        return None
+
+
+class RowBytes:
+    """The bytes of the rows of arrays of one length.
+
+    narrow  of each column of 32-bit offsets, also below others, the bytes or items that these count
+    """
+
+    def __init__(self, arrays: Sequence[pa.Array]) -> None:
+        self.narrow: list[Before] = []
+        self._parts = [self._bits_before(array) for array in arrays]
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> RowBytes:
+        """Those of a batch."""
+        return cls(batch.columns)
+
+    def bits_before(self, row: int) -> int:
+        """Bits of the rows before one."""
+        return sum([part(row) for part in self._parts])
+
+    def between(self, start: int, end: int) -> int:
+        """Bytes of rows `start` to `end`, rounded up."""
+        return -(-(self.bits_before(end) - self.bits_before(start)) // 8)
+
+    def fit(self, start: int, end: int, room_bits: int) -> int:
+        """How many rows from `start` on, before `end`, go into so many bits; what fills them is the last."""
+        return _fit(self.bits_before, start, end, room_bits)
+
+    def fit_narrow(self, start: int, end: int, used: Sequence[int]) -> int:
+        """As many rows as 32-bit offsets reach behind those of `used`, one for each of `narrow`."""
+        for before, taken in zip(self.narrow, used, strict=True):
+            end = start + _fit(before, start, end, NARROW_MAX - taken)
+        return end - start
+
+    # -- by type -----------------------------------------------------------------------------------------------------
+
+    def _bits_before(self, array: pa.Array) -> Before:
+        dtype = array.type
+        if isinstance(dtype, pa.BaseExtensionType):
+            return self._bits_before(array.storage)
+        bits = fixed_bits(dtype)
+        if bits is not None:
+            return lambda row, bits=bits: row * bits  # type: ignore[misc]
+        if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
+            return self._of_offsets(array, np.int32, lambda at: 8 * at)
+        if pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
+            return self._of_offsets(array, np.int64, lambda at: 8 * at)
+        if pa.types.is_list(dtype) or pa.types.is_map(dtype):
+            return self._of_lists(array, np.int32)
+        if pa.types.is_large_list(dtype):
+            return self._of_lists(array, np.int64)
+        if pa.types.is_struct(dtype):
+            parts = [self._bits_before(member) for member in array.flatten()]
+            return lambda row: sum([part(row) for part in parts])
+        if pa.types.is_fixed_size_list(dtype):
+            size = int(dtype.list_size)
+            items = self._bits_before(array.values.slice(array.offset * size, len(array) * size))
+            return lambda row: items(row * size)
+        each = 8 * array.nbytes / max(1, len(array))  # of a type that no file has
+        return lambda row: int(row * each)
+
+    def _of_lists(self, array: Any, width: type[np.integer[Any]]) -> Before:
+        offsets = _offsets(array, width)
+        first, end = int(offsets[0]), int(offsets[-1])
+        items = array.values if not pa.types.is_map(array.type) else _map_entries(array)
+        inner = self._bits_before(items.slice(first, end - first))
+        return self._of_offsets(array, width, lambda at: inner(at - first))
+
+    def _of_offsets(self, array: pa.Array, width: type[np.integer[Any]], bits_at: Before) -> Before:
+        """Bits of what lies before an offset, and of the offsets; `bits_at` gives the former."""
+        offsets = _offsets(array, width)
+        first, offset_bits = int(offsets[0]), 8 * np.dtype(width).itemsize
+        if width is np.int32:
+            self.narrow.append(lambda row: int(offsets[row]) - first)
+        hidden = _hidden(array, offsets)
+        if hidden is None:
+            base = bits_at(first)
+            return lambda row: bits_at(int(offsets[row])) - base + row * offset_bits
+        shown = [bits_at(end) - bits_at(start) for start, end in zip(*hidden, strict=True)]
+        sums = np.concatenate(([0], np.cumsum(shown, dtype=np.int64)))
+        return lambda row: int(sums[row]) + row * offset_bits
+
+
+def _fit(before: Before, start: int, end: int, room: int) -> int:
+    if room < 0:
+        return 0
+    base = before(start)
+    if before(end) - base <= room and before(max(start, end - 1)) - base < room:
+        return end - start
+    low, high = start, end  # the first row behind which the room is full, if there is one
+    while low < high:
+        middle = (low + high) // 2
+        if before(middle) - base >= room:
+            high = middle
+        else:
+            low = middle + 1
+    return low - start if before(low) - base <= room else low - start - 1
+
+
+def _offsets(array: pa.Array, width: type[np.integer[Any]]) -> npt.NDArray[Any]:
+    if not len(array):  # which may have no memory
+        return np.zeros(1, width)
+    size = np.dtype(width).itemsize
+    return np.frombuffer(array.buffers()[1], width, len(array) + 1, array.offset * size)
+
+
+def _hidden(array: pa.Array, offsets: npt.NDArray[Any]) -> tuple[list[int], list[int]] | None:
+    """Where what shows of each row starts and ends, if some nulls have bytes or items behind them."""
+    if not array.null_count:
+        return None
+    bits = np.frombuffer(array.buffers()[0], np.uint8)
+    null = np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :] == 0
+    if not (offsets[1:] != offsets[:-1])[null].any():
+        return None
+    return offsets[:-1].tolist(), np.where(null, offsets[:-1], offsets[1:]).tolist()
+
+
+def _map_entries(array: pa.MapArray) -> pa.StructArray:
+    """The pairs of a map, all of them, whatever slice this is."""
+    entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+    return entries
