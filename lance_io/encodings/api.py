@@ -146,5 +146,9 @@ class ArrayLayout(ABC):
         """
 
     @abstractmethod
+    def decoded_bound(self, num_slots: int, data_bytes: int) -> int:
+        """As the function of this name (`decoded_size.py`) for this page, whose messages say it."""
+
+    @abstractmethod
     def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:
         """As `cut_page` for this page."""

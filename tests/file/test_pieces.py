@@ -35,8 +35,17 @@ if TYPE_CHECKING:
 FILE, OTHER = SimpleNamespace(version=V2_2), SimpleNamespace(version=V2_2)
 
 
-def piece(start: int, end: int, num_bytes: int = 1000, *, file: object = FILE, is_whole: bool = True) -> Any:
-    return SimpleNamespace(row_start=start, row_end=end, num_bytes=num_bytes, file=file, is_whole=is_whole)
+def piece(
+    start: int, end: int, num_bytes: int = 1000, *, file: object = FILE, is_whole: bool = True, growth: int = 1
+) -> Any:
+    return SimpleNamespace(
+        row_start=start,
+        row_end=end,
+        num_bytes=num_bytes,
+        expected_bytes=growth * num_bytes,
+        file=file,
+        is_whole=is_whole,
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +86,7 @@ def test_which_files_share_a_job(groups: list[list[Any]], following: Any, expect
             one.file = file
             job.add((0, 0, one))
     assert job.num_rows == sum(group[-1].row_end - group[0].row_start for group in groups)
-    assert goes_behind(following, job.num_rows, job.num_bytes) is expected
+    assert goes_behind(following, job.num_rows, job.num_bytes, job.expected_bytes) is expected
 
 
 @pytest.mark.parametrize("num_found", [0, 79, 80, 81])

@@ -15,11 +15,12 @@ import pyarrow as pa
 from lance_io._kernels import DamagedError, WholeArray
 from lance_io.encodings.api import ArrayLayout, PageDescription, RowSelection
 from lance_io.encodings.cuts import PageCuts, cut_evenly
-from lance_io.encodings.v2_0.array import open_array
+from lance_io.encodings.decoded_size import FSST_GROWTH, OFFSET_BYTES
+from lance_io.encodings.v2_0.array import WithNulls, open_array
 from lance_io.encodings.v2_0.buffers import PageBuffers, Runs
-from lance_io.encodings.v2_0.dictionary import ItemsIndex
+from lance_io.encodings.v2_0.dictionary import DictionaryValues, ItemsIndex
 from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, kind_of, locate_values
-from lance_io.encodings.v2_0.variable import EndsIndex, Variable
+from lance_io.encodings.v2_0.variable import Coded, EndsIndex, FixedSizeStrings, Variable
 from lance_io.encodings.v2_0.whole import whole_values
 from lance_io.encodings.v2_1.blob import DESCRIPTOR_TYPE
 from lance_io.encodings.v2_1.page import damage_error
@@ -28,6 +29,7 @@ from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.wire import parse_message
 from lance_io.levels.assemble import chosen, nest
 from lance_io.levels.path import NodeKind
+from lance_io.levels.row_bytes import fixed_bits
 from lance_io.proto import encodings_pb2 as pb
 from lance_io.records import dataclass
 
@@ -80,6 +82,21 @@ def _message(encoding: bytes) -> pb.ArrayEncoding:
 
 
 _shared_message = lru_cache(maxsize=SHARED_MESSAGES_MAX)(_message)
+
+
+def text_bound(values: ArrayEncoding) -> tuple[int, int]:
+    """Bytes that all values of variable width become at most; how many times what is read of each, 0 if unknown."""
+    if isinstance(values, WithNulls):
+        return text_bound(values.values)
+    offset_bytes = OFFSET_BYTES * values.num_values
+    if isinstance(values, DictionaryValues):
+        return values.num_values * text_bound(values.items)[0] + offset_bytes, 0
+    if isinstance(values, Variable):
+        growth = FSST_GROWTH if isinstance(values, Coded) and values.is_coded else 1
+        return growth * values.ends.end_max + offset_bytes, 0 if values.data.scheme else growth
+    if isinstance(values, FixedSizeStrings):
+        return values.num_values * values.width_bytes + offset_bytes, 0 if values.buffer.scheme else 1
+    return offset_bytes, 0
 
 
 def structs_around(nodes: Sequence[PathNode], array: pa.Array) -> pa.Array:
@@ -167,6 +184,7 @@ class ArrayPage(ArrayLayout):
         made.structs = self.structs
         made.above = self.above
         made._shape = self._shape
+        made._text_bound = self._text_bound
         made.join_key = self.join_key
         made.stride_bytes = self.stride_bytes
         made._relative = relative
@@ -188,6 +206,21 @@ class ArrayPage(ArrayLayout):
             return None
         found = whole_values(self.values, self.kind, self.num_rows, around_leaf(self.structs))
         return None if found is None else WholeArray(*found[0], found[1])
+
+    @cached_property
+    def _text_bound(self) -> tuple[int, int]:
+        """Bytes that all values of variable width become at most, and how many times the bytes of each that is."""
+        return text_bound(self.values)
+
+    def decoded_bound(self, num_slots: int, data_bytes: int) -> int:
+        """See `ArrayLayout`."""
+        bits = fixed_bits(self.path.leaf_type)
+        if bits is not None:
+            return num_slots * bits // 8
+        total, growth = self._text_bound
+        if growth:  # values that can be read one by one
+            return min(total, growth * data_bytes + OFFSET_BYTES * num_slots)
+        return total if self.is_compressed else total * num_slots // max(1, self.num_rows)
 
     @property
     def row_bits(self) -> int | None:

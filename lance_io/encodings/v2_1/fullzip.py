@@ -177,6 +177,16 @@ class FullZipPage:
         fetched = yield Ranges(bounds[0] + base, bounds[1] + base, keep=self.is_plain)
         return self._decode(fetched, bounds[1] - bounds[0], ends - selection.starts, selection.num_rows)
 
+    def data_bounds(self, index: FullZipIndex, rows: RowSelection) -> tuple[int, int]:
+        """Where the entries of a run of rows begin in the data, and where they end."""
+        low, high = self._bounds(index, rows)
+        return int(low[0]), int(high[-1])
+
+    def is_null_at(self, data: memoryview, at: int) -> bool:
+        """Whether the entry there has no length and no value; only of pages with values of variable width."""
+        word = int.from_bytes(data[at : at + self.control_bytes], "little")
+        return bool(word & ((1 << self.level_bits["definition"]) - 1))
+
     def _bounds(self, index: FullZipIndex, rows: RowSelection) -> tuple[IntArray, IntArray]:
         size = self.source.buffer_sizes[0]
         try:

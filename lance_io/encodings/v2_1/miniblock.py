@@ -239,6 +239,15 @@ class MiniBlockPage:
         parsed_bytes = PAGE_BYTES + 2 * len(self.program)  # a symbol table is widened when it is parsed
         return MiniBlockIndex(byte_offsets, item_starts, row_starts, preamble, dictionary, page, parsed_bytes)
 
+    def chunk_ranges(self, index: MiniBlockIndex, selection: RowSelection) -> Ranges:
+        """Where the chunks of the selected rows lie in the file."""
+        starts = index.row_starts if self.has_lists else index.item_starts
+        base = self.source.buffer_offsets[1]
+        planned = _kernels.plan_chunks(
+            selection.starts, selection.ends, index.byte_offsets, starts, index.preamble, base
+        )
+        return Ranges(int64s(planned[2]), int64s(planned[3]))
+
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows, in one round: the chunks they lie in."""
         assert isinstance(index, MiniBlockIndex), "mini-block pages are read with their index"

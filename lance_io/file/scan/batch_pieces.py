@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
     from lance_io.file.open.projected_pages import TableFile
+    from lance_io.file.scan.decoded_parts import Allowance
     from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray, Steps
 
@@ -82,11 +83,16 @@ class WholePiece(Piece):
     at: int = 0
 
     @property
+    def bound(self) -> int:
+        """See `Piece`: nothing is compressed."""
+        return self.num_bytes + 8 * (self.row_end - self.row_start)
+
+    @property
     def joined_kind(self) -> WholeFiles:
         """See `Piece`."""
         return _WHOLE_FILES
 
-    def steps(self) -> Steps[pa.Array]:
+    def steps(self, allowance: Allowance | None = None) -> Steps[pa.Array]:
         """Decode it by itself: all bytes are at hand."""
         assert self.tail is not None, "the file was read to open it"
         yield from ()  # no round; it makes this a generator, which `Piece` asks for

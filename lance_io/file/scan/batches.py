@@ -10,13 +10,16 @@ Collector  whole columns of many spans: decoded pieces as chunks
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import FormatError
+from lance_io.file.scan.decoded_parts import Later, Part
 from lance_io.format.error_context import at_pages
+from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.join import join_arrays
 from lance_io.records import dataclass
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lance_io.file.open.leaf_projection import Projection
+    from lance_io.file.scan.decoded_parts import PartRoom
     from lance_io.file.scan.page_slices import Piece
 
 
@@ -76,16 +80,18 @@ class JoinedBatch:
 
 
 class _Leaf:
-    """Decoded arrays of one leaf column that batches have not used up, in row order.
+    """Decoded arrays of one leaf column that batches have not used up, in row order, and parts that are decoded now.
 
-    used  the pieces that the last rows were of
+    used     the pieces that the last rows were of
+    in_use   the part that the last rows were of
     """
 
-    __slots__ = ("arrays", "used")
+    __slots__ = ("arrays", "in_use", "used")
 
     def __init__(self) -> None:
-        self.arrays: deque[tuple[int, pa.Array, Piece]] = deque()  # (first row, array, what it was decoded from)
+        self.arrays: deque[tuple[int, pa.Array | Part, Piece]] = deque()  # (first row, array, what it is decoded from)
         self.used: list[Piece] = []
+        self.in_use: Part | None = None
 
     def end(self, otherwise: int) -> int:
         """End of the first array's rows."""
@@ -101,6 +107,9 @@ class _Leaf:
         self.used = []
         while True:
             row_start, array, piece = arrays[0]
+            if type(array) is Part:
+                array = self._use(array)
+                arrays[0] = row_start, array, piece
             self.used.append(piece)
             array_end = row_start + len(array)
             part_end = min(end, array_end)
@@ -113,17 +122,58 @@ class _Leaf:
             start = part_end
         return join_arrays(parts)
 
+    def _use(self, part: Part) -> pa.Array:
+        if self.in_use is not None:
+            self.in_use.release()
+        self.in_use = part
+        array = part.array()
+        part.forget()
+        if len(array) != len(part):
+            raise _wrong_rows(part.piece, len(array))
+        return array
+
+    def parts(self, end: int) -> Iterator[Part]:
+        """Those before row `end` that are not decoded."""
+        for row_start, array, _ in self.arrays:
+            if row_start >= end:
+                return
+            if type(array) is Part:
+                yield array
+
+    def close(self) -> None:
+        """No more rows are wanted."""
+        for _, array, _ in self.arrays:
+            if type(array) is Part:
+                array.release()
+        if self.in_use is not None:
+            self.in_use.release()
+            self.in_use = None
+
 
 class Cutter:
-    """Cuts the batches of one span out of arriving arrays."""
+    """Cuts the batches of one span out of arriving arrays.
 
-    def __init__(self, projection: Projection, index: int, start: int, end: int, batch_rows: int | None) -> None:
+    room  counts what is decoded while batches are cut; None where nobody counts
+    """
+
+    def __init__(
+        self,
+        projection: Projection,
+        index: int,
+        start: int,
+        end: int,
+        batch_rows: int | None,
+        room: PartRoom | None = None,
+    ) -> None:
+        self.room = room
         self.projection = projection
         self.index = index
         self.position = start
         self.end = end
         self.batch_rows = batch_rows
         self.leaves: dict[int, _Leaf] = {}
+        self.has_parts = False
+        self.waiting_bytes = 0
 
     @property
     def needs_rows_before(self) -> int:
@@ -132,21 +182,62 @@ class Cutter:
             return self.position + 1
         return min(self.position + self.batch_rows, self.end)
 
-    def add(self, leaf_id: int, piece: Piece, array: pa.Array) -> None:
-        """A decoded piece; pieces of a leaf arrive in row order."""
+    def add(self, leaf_id: int, piece: Piece, array: pa.Array | Later) -> None:
+        """A decoded piece, or its parts; pieces of a leaf arrive in row order."""
+        leaf = self.leaves.setdefault(leaf_id, _Leaf())
+        if type(array) is Later:
+            leaf.arrays.extend([(one.row_start, Part(one, self.room), one) for one in array.pieces])
+            self.has_parts = True
+            self.waiting_bytes += array.num_bytes
+            return
         if len(array) != piece.row_end - piece.row_start:
-            raise FormatError(
-                f"{len(array)} rows decoded; the page has {piece.row_end - piece.row_start}",
-                path=piece.file.key,
-                where=f"{piece.column.where}, page {piece.number}",
-            )
-        self.leaves.setdefault(leaf_id, _Leaf()).arrays.append((piece.row_start, array, piece))
+            raise _wrong_rows(piece, len(array))
+        leaf.arrays.append((piece.row_start, array, piece))
+
+    def _next_end(self) -> int:
+        if self.batch_rows is not None:
+            return self.needs_rows_before
+        return min((leaf.end(self.end) for leaf in self.leaves.values()), default=self.end)
+
+    def wanted_parts(self) -> list[Part]:
+        """What is decoded when the next batch is cut, and is not yet."""
+        if not self.has_parts:
+            return []
+        end = self._next_end()
+        return [part for leaf in self.leaves.values() for part in leaf.parts(end)]
+
+    def begin_ahead(self) -> None:
+        """Have the next part of each leaf decoded, where there is room for it."""
+        if self.has_parts:
+            for leaf in self.leaves.values():
+                for part in islice(leaf.parts(self.end), 1):
+                    part.begin_ahead()
+
+    def all(self) -> Iterator[ScanBatch]:
+        """The batches that are left, once all pieces have arrived."""
+        try:
+            while self.position < self.end:
+                batch = self.cut()
+                self.begin_ahead()
+                yield batch
+        finally:
+            self.close()
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of what is decoded, and of what parts are decoded from."""
+        arrays = [array for leaf in self.leaves.values() for _, array, _ in leaf.arrays if type(array) is not Part]
+        return self.waiting_bytes + sum(map(memory_bytes, arrays))
+
+    def close(self) -> None:
+        """No more batches are cut."""
+        if self.has_parts:
+            for leaf in self.leaves.values():
+                leaf.close()
 
     def cut(self) -> ScanBatch:
         """The next batch."""
-        start, end = self.position, self.needs_rows_before
-        if self.batch_rows is None:
-            end = min((leaf.end(self.end) for leaf in self.leaves.values()), default=self.end)
+        start, end = self.position, self._next_end()
         leaves = self.rows(end)
         arrays = [self.field(number, leaves, end - start) for number in range(len(self.projection.fields))]
         return ScanBatch(self.index, start, end - start, arrays)
@@ -163,6 +254,14 @@ class Cutter:
         except FormatError as error:
             found = [self.leaves[path.leaf.id] for path in self.projection.paths[number] if path.leaf.id in self.leaves]
             raise _placed(error, [piece for leaf in found for piece in leaf.used]) from None
+
+
+def _wrong_rows(piece: Piece, num_rows: int) -> FormatError:
+    return FormatError(
+        f"{num_rows} rows decoded; the page has {piece.row_end - piece.row_start}",
+        path=piece.file.key,
+        where=f"{piece.column.where}, page {piece.number}",
+    )
 
 
 def whole_span(
@@ -196,7 +295,7 @@ class Collector:
         self.projection = projection
         self.chunks: list[list[pa.Array]] = [[] for _ in projection.fields]
 
-    def add(self, index: int, start: int, end: int, leaves: dict[int, list[tuple[Piece, pa.Array]]]) -> None:
+    def add(self, index: int, start: int, end: int, leaves: dict[int, list[tuple[Piece, pa.Array | Later]]]) -> None:
         """All pieces of one span, by leaf and in row order."""
         for number, paths in enumerate(self.projection.paths):
             cutter = Cutter(self.projection, index, start, end, None)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lance_io import _kernels
+from lance_io.encodings.decoded_size import decoded_bound
 from lance_io.encodings.known_pages import KnownPage, known_page
 from lance_io.file.open.column_pages import Pages
 from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
@@ -172,7 +173,9 @@ class KnownFiles:
                 if known is not None and is_plain:
                     alike[key] = known
                 found.columns.append((column.index,))
-            if known is None:
+            if (
+                known is None or decoded_bound(pages[0], pages[0].num_rows, 0) is None
+            ):  # nobody knows how much it becomes
                 return None
             found.pages.append([known])
         return found

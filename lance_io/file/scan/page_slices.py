@@ -19,16 +19,21 @@ from lance_io import limits
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import ArrayLayout, RowSelection
 from lance_io.encodings.cuts import cut_page
+from lance_io.encodings.decoded_size import can_measure, decoded_bound, read_measured
 from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1 import miniblock
+from lance_io.encodings.v2_1.constant import NullPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.encodings.v2_1.page import damage_error
 from lance_io.encodings.v2_2 import constant
 from lance_io.encodings.v2_2.constant import ConstantPage
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.file.file_steps import served_by, side_by_side
+from lance_io.file.file_steps import Tail, served_by, side_by_side
+from lance_io.file.scan.decoded_parts import Allowance, Later
 from lance_io.format.error_context import REFUSALS, place_error
 from lance_io.format.version import V0_1, V2_0
+from lance_io.levels.row_bytes import fixed_bits
+from lance_io.limits import KIB
 from lance_io.spans import Fetched, Ranges
 
 if TYPE_CHECKING:
@@ -37,12 +42,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.encodings.api import PageIndex, PageLayout
-    from lance_io.file.file_steps import FilesSteps, FileSteps, Tail
+    from lance_io.file.file_steps import FilesSteps, FileSteps
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.projected_pages import TableFile
     from lance_io.io.cache import SearchCache
     from lance_io.spans import Steps
 
+ROWS_SMALL: Final = 64 * KIB  # of values whose type does not say how large they are
 NEARLY_ALL: Final = 7 / 8  # reading the rest of the page too costs less than a round for its index
 
 
@@ -67,6 +73,21 @@ class Piece:
     is_whole: bool
     index: PageIndex | None = None
     _page: PageLayout | None = None
+    _bound: int | None = -1
+
+    @property
+    def bound(self) -> int | None:
+        """Bytes that it is decoded to at most; None where only its bytes tell."""
+        if self._bound == -1:
+            start, end = self.slots
+            self._bound = decoded_bound(self.page, end - start, self.num_bytes)
+        return self._bound
+
+    @property
+    def expected_bytes(self) -> int:
+        """What jobs count for it when it is decoded: what is known to be no less, or a guess."""
+        bound = self.bound
+        return max(self.num_bytes, limits.SCAN_GROWTH * self.num_bytes if bound is None else bound)
 
     @property
     def page(self) -> PageLayout:
@@ -81,7 +102,9 @@ class Piece:
         """What decodes it together with others of the kind: see `_decode_joined`; None where nothing does."""
         if not self.is_whole or self.index is not None:
             return None
-        page = self.page
+        page, bound = self.page, self.bound
+        if bound is None or bound > limits.SCAN_BOUND_BYTES:
+            return None
         if type(page) is MiniBlockPage:
             return None if page.keeps_indices else miniblock
         if type(page) is ConstantPage:
@@ -98,9 +121,19 @@ class Piece:
         first, per_row = int(self.column.row_starts[self.number]), self.column.path.slots_per_row
         return (self.row_start - first) * per_row, (self.row_end - first) * per_row
 
-    def steps(self) -> Steps[pa.Array]:
-        """Read and decode it: one round, two for a smaller part of a page that was not cut and has an index."""
-        if self.index is None and self.is_whole:
+    def steps(self, allowance: Allowance | None = None) -> Steps[Any]:
+        """Read and decode it: one round, two for a smaller part of a page that was not cut and has an index.
+
+        allowance  what may be decoded; None for all
+
+        What would become more is `Later`.
+        """
+        if allowance is not None and not self._is_to_measure:
+            allowance.use(self.bound or 0)
+            allowance = None
+        if allowance is not None:
+            steps: Steps[Any] = self._measure(allowance)
+        elif self.index is None and self.is_whole:
             steps = self.page.scan()
         elif self.index is None and self._wants_nearly_all and self.page.index_ranges() is not None:
             steps = self._scan_and_slice()
@@ -110,6 +143,29 @@ class Piece:
             return (yield from (steps if self.tail is None else served_by(self.tail, steps)))
         except REFUSALS as error:
             raise self.locate(error) from error.__cause__
+
+    @property
+    def _is_to_measure(self) -> bool:
+        """Whether its bytes have to tell how much of it is decoded at once."""
+        bound = self.bound
+        return (bound is None or bound > limits.SCAN_BOUND_BYTES) and can_measure(self.page)
+
+    def _measure(self, allowance: Allowance) -> Steps[Any]:
+        page, (start, end) = self.page, self.slots
+        is_whole = self.is_whole or self._wants_nearly_all
+        found = yield from read_measured(page, self.index, start, end, is_whole=is_whole)
+        total = int(found.sizes.sum())
+        at_hand = Tail(found.start, found.data)
+        if total <= allowance.left_bytes:
+            allowance.use(total)
+            return (yield from served_by(at_hand, _read_span(page, found.index, start, end)))
+        per_row, first_row = self.column.path.slots_per_row, int(self.column.row_starts[self.number])
+        pieces = []
+        for low, high, bound in found.parts(limits.SCAN_PART_BYTES, per_row):
+            rows = first_row + low // per_row, first_row + high // per_row
+            part = Piece(self.file, self.column, self.number, *rows, 0, at_hand, False, found.index, page, bound)
+            pieces.append(part)
+        return Later(pieces, len(found.data))
 
     @property
     def _wants_nearly_all(self) -> bool:
@@ -125,6 +181,8 @@ class Piece:
 
     def cut(self, piece_bytes: int, cache: SearchCache) -> Steps[list[Piece]]:
         """The pieces of it: itself unless it is too large. One round if the page has an index, and nobody knows it."""
+        if self.is_constant:
+            return self._cut_constant()
         if self.num_bytes <= 2 * piece_bytes:
             return [self]
         page, key = self.page, self.column.keys[self.number]
@@ -144,6 +202,30 @@ class Piece:
             if start < end
         ]
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether it has values that hardly any bytes stand for, more than are decoded at once."""
+        rows = self.row_end - self.row_start
+        if rows < ROWS_SMALL and rows * (fixed_bits(self.column.path.leaf_type) or 0) < 8 * limits.SCAN_DECODED_BYTES:
+            return False
+        page = self.page
+        if isinstance(page, NullPage):
+            is_cut = len(page.source.buffer_sizes) <= 1  # no levels
+        else:
+            is_cut = isinstance(page, ArrayLayout) and getattr(page, "row_bits", None) is not None
+        return is_cut and (self.bound or 0) > max(limits.SCAN_DECODED_BYTES, 2 * self.num_bytes)
+
+    def _cut_constant(self) -> list[Piece]:
+        """Pieces of so many rows as are decoded at once; each reads what all of them need, which is little."""
+        rows = self.row_end - self.row_start
+        step = max(1, rows * limits.SCAN_PART_BYTES // max(1, self.bound or 1))
+        found = []
+        for start in range(self.row_start, self.row_end, step):
+            end = min(start + step, self.row_end)
+            share = self.num_bytes * (end - start) // rows
+            found.append(Piece(self.file, self.column, self.number, start, end, share, self.tail, False))
+        return found
+
     def locate(self, error: FormatError | UnsupportedError) -> FormatError | UnsupportedError:
         """The error, told that it was found here."""
         return place_error(error, f"{self.column.where}, page {self.number}", self.file.key)
@@ -160,30 +242,36 @@ class WholeFiles(ABC):
         """
 
 
-def read_group(group: Sequence[Piece]) -> Steps[list[pa.Array]]:
-    """Read and decode some pieces of one file, as `Piece.steps` does; whole pages that can be in one kernel call."""
+def read_group(group: Sequence[Piece]) -> Steps[list[Any]]:
+    """Read and decode some pieces of one file, as `Piece.steps` does; whole pages that can be in one kernel call.
+
+    An array for each, or `Later`.
+    """
+    allowance = Allowance(limits.SCAN_DECODED_BYTES)
     joined, others = _split_joined(group)
     if len(joined) < 2:
-        return (yield from together([piece.steps() for piece in group]))
+        return (yield from together([piece.steps(allowance) for piece in group]))
+    allowance.use(sum([group[at].bound or 0 for at in joined]))
     arrays, *rest = yield from together(
-        [_read_joined([group[at] for at in joined]), *[group[at].steps() for at in others]]
+        [_read_joined([group[at] for at in joined]), *[group[at].steps(allowance) for at in others]]
     )
     found = dict(zip([*joined, *others], [*arrays, *rest], strict=True))
     return [found[at] for at in range(len(group))]
 
 
-def read_groups(groups: Sequence[Sequence[Piece]]) -> FilesSteps[list[pa.Array]]:
-    """`read_group` for groups of several files, one array for each piece in order.
+def read_groups(groups: Sequence[Sequence[Piece]]) -> FilesSteps[list[Any]]:
+    """`read_group` for groups of several files, one array for each piece in order, or `Later`.
 
     Whole pages that can be are decoded in one kernel call for all files, after the last round.
     """
     split = [_split_joined(group) for group in groups]
+    allowance = Allowance(limits.SCAN_DECODED_BYTES)
     fetched = yield from side_by_side(
-        [(group[0].file, _fetch_group(group, *places)) for group, places in zip(groups, split, strict=True)]
+        [(group[0].file, _fetch_group(group, *places, allowance)) for group, places in zip(groups, split, strict=True)]
     )
     joined = [[group[at] for at in places] for group, (places, _) in zip(groups, split, strict=True)]
     decoded = iter(_decode_joined([(some, one) for some, (one, _) in zip(joined, fetched, strict=True) if one]))
-    result: list[pa.Array] = []
+    result: list[Any] = []
     for group, (places, others), (_, arrays) in zip(groups, split, fetched, strict=True):
         found = dict(zip(others, arrays, strict=True))
         found.update((at, next(decoded)) for at in places)
@@ -200,10 +288,11 @@ def _split_joined(group: Sequence[Piece]) -> tuple[list[int], list[int]]:
 
 
 def _fetch_group(
-    group: Sequence[Piece], joined: list[int], others: list[int]
-) -> Steps[tuple[Fetched | None, list[pa.Array]]]:
+    group: Sequence[Piece], joined: list[int], others: list[int], allowance: Allowance
+) -> Steps[tuple[Fetched | None, list[Any]]]:
     """What the joined pieces of a group are decoded from, and the arrays of the others."""
-    steps = [group[at].steps() for at in others]
+    allowance.use(sum([group[at].bound or 0 for at in joined]))
+    steps = [group[at].steps(allowance) for at in others]
     if not joined:
         return None, (yield from together(steps))
     ranges = _whole_ranges([group[at] for at in joined])
@@ -291,7 +380,7 @@ def column_pieces(
     At most one round, for the indexes that the cache lacks of the pages that are cut. Raises FormatError.
     """
     pages = [_by_page(file, column, row_start, row_end, tail) for column in columns]
-    if not any(piece.num_bytes > 2 * piece_bytes for column in pages for piece in column):
+    if not any(piece.num_bytes > 2 * piece_bytes or piece.is_constant for column in pages for piece in column):
         return pages
     parts = yield from together([piece.cut(piece_bytes, cache) for column in pages for piece in column])
     remaining = iter(parts)
@@ -318,7 +407,7 @@ def _by_page(file: TableFile, column: Column, row_start: int, row_end: int, tail
     return result
 
 
-def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int) -> bool:
+def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int, expected_bytes: int = 0) -> bool:
     """True when a piece is worth reading and decoding in one go with those before it.
 
     Small files have many small pages: handing each to a thread costs more than decoding it.
@@ -326,6 +415,7 @@ def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int) -> boo
     first      of those
     num_bytes  of those
     bytes_max  of all of them; leaves below one list may have more, as they would each ask for its ends
+    expected_bytes  that those are decoded to
     """
     if piece.file is not first.file:
         return False
@@ -334,6 +424,8 @@ def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int) -> boo
     if bytes_max > 0 and _is_sibling(piece, first):
         bytes_max = max(bytes_max, limits.SCAN_SIBLINGS_BYTES)
     if num_bytes + piece.num_bytes > bytes_max:
+        return False
+    if expected_bytes + piece.expected_bytes > max(bytes_max, limits.SCAN_DECODED_BYTES):
         return False
     follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
     return follows or piece.row_start == first.row_start
@@ -351,7 +443,9 @@ def _is_sibling(piece: Piece, first: Piece) -> bool:
     return page.shared_at is not None and page.shared_at == other.shared_at
 
 
-def goes_behind(piece: Piece, num_rows: int, num_bytes: int) -> bool:
+def goes_behind(piece: Piece, num_rows: int, num_bytes: int, expected_bytes: int) -> bool:
     """True when a piece is worth a job with pieces of files before its own, which have so many rows and bytes."""
     num_rows += piece.row_end - piece.row_start
+    if expected_bytes + piece.expected_bytes > limits.SCAN_DECODED_BYTES:
+        return False
     return num_rows <= limits.SCAN_JOB_ROWS and num_bytes + piece.num_bytes <= limits.SCAN_FILES_BYTES

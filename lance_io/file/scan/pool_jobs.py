@@ -10,6 +10,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from lance_io import limits
+from lance_io.file.scan.decoded_parts import PartRoom
 from lance_io.io.stats import count_held
 from lance_io.runtime import cpu_count, cpu_pool
 
@@ -24,21 +26,37 @@ T = TypeVar("T")
 J = TypeVar("J", bound="PoolJob[Any]")
 
 
+def ahead_bytes_max() -> int:
+    """What a scan may decode before it is needed: more where more processors have to be kept busy."""
+    return max(limits.SCAN_AHEAD_BYTES, limits.SCAN_PART_BYTES * 2 * cpu_count())
+
+
 class PoolJob(Generic[T]):
     """What a thread of the pool reads and decodes at once.
 
     num_bytes   what will be read
+    expected_bytes  what it will be decoded to, as far as that is known
     is_held     whether these bytes are counted as held
     kept_bytes  decoded and counted as held
     sizes       of the parts that were decoded and not used, in bytes
     is_dropped  whether nobody wants what it is decoded to
     """
 
-    __slots__ = ("_future", "_work", "is_dropped", "is_held", "kept_bytes", "num_bytes", "sizes")
+    __slots__ = (
+        "_future",
+        "_work",
+        "expected_bytes",
+        "is_dropped",
+        "is_held",
+        "kept_bytes",
+        "num_bytes",
+        "sizes",
+    )
 
     def __init__(self, work: Callable[[Any], T], num_bytes: int = 0) -> None:
         """A job that `work` does, given it."""
         self.num_bytes = num_bytes
+        self.expected_bytes = num_bytes
         self.is_held = False
         self.kept_bytes = 0
         self.sizes: deque[int] = deque()
@@ -130,8 +148,10 @@ class HeldBytes:
     Pieces that are read and decoded count for the scan and for what it shares with others; when they are decoded, what
     they became counts for the latter, until the consumer asks for what comes behind them.
 
-    capacity_bytes  the bound; 0 for none
+    capacity_bytes  the bound of what is read and not decoded; 0 for none
     pool            the bound that it shares with others
+
+    What jobs that nobody needs yet are decoded to, or will be, has a bound of its own (`limits.SCAN_AHEAD_BYTES`).
     """
 
     def __init__(self, capacity_bytes: int, pool: Pool, sinks: Sinks) -> None:
@@ -140,29 +160,37 @@ class HeldBytes:
         self._sinks = sinks
         self._lock = threading.Lock()
         self._held_bytes = 0
+        self._ahead_bytes = 0  # decoded, or to be, of jobs
         self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
 
-    def has_room(self, num_bytes: int) -> bool:
-        """May so many bytes be read ahead of need?"""
-        is_within = not self._capacity_bytes or self._held_bytes + num_bytes <= self._capacity_bytes
-        return is_within and num_bytes <= self._pool.avail_bytes
+    def has_room(self, num_bytes: int, expected_bytes: int = 0) -> bool:
+        """May so many bytes be read ahead of need, and decoded to so many?"""
+        if self._capacity_bytes and self._held_bytes + num_bytes > self._capacity_bytes:
+            return False
+        is_within = not expected_bytes or self._ahead_bytes + expected_bytes <= ahead_bytes_max()
+        return is_within and max(num_bytes, expected_bytes) <= self._pool.avail_bytes
+
+    def part_room(self) -> PartRoom:
+        """Counts what is decoded on demand."""
+        return PartRoom(self._pool.charge, lambda num_bytes: self.has_room(0, num_bytes))
 
     def take(self, job: PoolJob[Any]) -> None:
         """Count the bytes of a job."""
-        self._charge(job, job.num_bytes, is_held=True)
+        self._charge(job, 1, is_held=True)
 
     def give_back(self, job: PoolJob[Any]) -> None:
         """Once, whoever comes first: a caller that is interrupted may not know that the pool has the job."""
-        self._charge(job, -job.num_bytes, is_held=False)
+        self._charge(job, -1, is_held=False)
 
-    def _charge(self, job: PoolJob[Any], num_bytes: int, *, is_held: bool) -> None:
+    def _charge(self, job: PoolJob[Any], sign: int, *, is_held: bool) -> None:
         with self._lock:
             if job.is_held == is_held:
                 return
             job.is_held = is_held
-            self._held_bytes += num_bytes
-        self._pool.charge(num_bytes)
-        count_held(self._sinks, num_bytes)
+            self._held_bytes += sign * job.num_bytes
+            self._ahead_bytes += sign * job.expected_bytes
+        self._pool.charge(sign * max(job.num_bytes, job.expected_bytes))
+        count_held(self._sinks, sign * job.num_bytes)
 
     def keep(self, job: PoolJob[Any], sizes: Sequence[int]) -> None:
         """What a job did is decoded, and waits for the consumer, unless nobody wants it.
@@ -175,6 +203,7 @@ class HeldBytes:
                 return
             job.sizes = deque(sizes)
             job.kept_bytes = num_bytes
+            self._ahead_bytes += num_bytes
         self._pool.charge(num_bytes)
 
     def use(self, job: PoolJob[Any], leaf_id: int) -> None:
@@ -182,6 +211,7 @@ class HeldBytes:
         with self._lock:
             num_bytes = job.sizes.popleft()
             job.kept_bytes -= num_bytes
+            self._ahead_bytes -= num_bytes
             used_bytes = self._in_use.get(leaf_id, 0)
             self._in_use[leaf_id] = num_bytes
         if used_bytes:
@@ -192,6 +222,7 @@ class HeldBytes:
         with self._lock:
             sizes = [job.sizes.popleft() for _ in leaf_ids]
             job.kept_bytes -= sum(sizes)
+            self._ahead_bytes -= sum(sizes)
             used_bytes = sum([self._in_use.get(leaf_id, 0) for leaf_id in leaf_ids])
             self._in_use.update(zip(leaf_ids, sizes, strict=True))
         if used_bytes:
@@ -202,6 +233,7 @@ class HeldBytes:
         with self._lock:
             job.is_dropped = True
             kept_bytes, job.kept_bytes = job.kept_bytes, 0
+            self._ahead_bytes -= kept_bytes
         self._pool.charge(-kept_bytes)
 
     def end(self) -> None:

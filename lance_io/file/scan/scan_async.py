@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lance_io.file.file_requests import INLINE_DECODE_BYTES_MAX, read_file_async, truncation_error
 from lance_io.file.scan.batches import Collector, Cutter
+from lance_io.file.scan.decoded_parts import PartRoom, held_bytes
 from lance_io.file.scan.page_slices import goes_with, read_group
+from lance_io.file.scan.pool_jobs import ahead_bytes_max
 from lance_io.file.scan.readahead import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
 from lance_io.io.spares import spares
-from lance_io.levels.arrays import memory_bytes
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.plans.plan import Finished, advance, in_pool
 from lance_io.store.api import InvalidRange, ShortRead
@@ -48,15 +50,16 @@ class _Job:
     def __init__(self, group: Sequence[tuple[int, Piece]], reads: FileReads, pool: Pool) -> None:
         self.places = deque(group)
         self._pool = pool
+        self._expected_bytes = sum([piece.expected_bytes for _, piece in group])
         self._reads = reads
         self._key = group[0][1].file.key
         self._priority = group[0][1].row_start
-        self._steps: Steps[list[pa.Array]] = read_group([piece for _, piece in group])
+        self._steps: Steps[list[Any]] = read_group([piece for _, piece in group])
         self._handle: Handle | None = None
         self._is_brief = False  # what comes is a small page index
         self._may_decode = asyncio.Event()
         self.is_needed = False
-        self._arrays: deque[pa.Array] = deque()
+        self._arrays: deque[Any] = deque()
         self._sizes: deque[int] = deque()  # of these, in bytes
         self.kept_bytes = 0
         self.task: asyncio.Task[None] | None = None
@@ -71,11 +74,21 @@ class _Job:
         self._handle = self._reads.submit(wanted, self._priority)
         self._is_brief = wanted.purpose == "index" and wanted.num_bytes <= INLINE_DECODE_BYTES_MAX
 
-    def _have(self, arrays: list[pa.Array], sizes: list[int]) -> None:
+    def _have(self, arrays: list[Any], sizes: list[int]) -> None:
         self._arrays.extend(arrays)
         self._sizes.extend(sizes)
         self.kept_bytes = sum(sizes)
         self._pool.charge(self.kept_bytes)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it is decoded, or will be as soon as its bytes have come."""
+        return self._may_decode.is_set()
+
+    @property
+    def decoded_bytes(self) -> int:
+        """What it is decoded to and holds, or will."""
+        return self.kept_bytes if self._arrays else self._expected_bytes
 
     def start(self) -> None:
         """Decode it as soon as its bytes have come, without demanding them."""
@@ -92,8 +105,8 @@ class _Job:
         if self.task is not None:
             await self.task
 
-    def pop(self) -> tuple[int, Piece, pa.Array, int]:
-        """Leaf, piece, array and its size in bytes, for which the caller now is accountable."""
+    def pop(self) -> tuple[int, Piece, Any, int]:
+        """Leaf, piece, array or its parts, and its size in bytes, for which the caller now is accountable."""
         num_bytes = self._sizes.popleft()
         self.kept_bytes -= num_bytes
         return (*self.places.popleft(), self._arrays.popleft(), num_bytes)
@@ -110,7 +123,7 @@ class _Job:
                     wanted = await in_pool(self._steps, await handle)
                 if type(wanted) is Finished:
                     self._handle = None
-                    self._have(wanted.value, [memory_bytes(array) for array in wanted.value])
+                    self._have(wanted.value, [held_bytes(array) for array in wanted.value])
                     return
                 self._ask(wanted)
         except (ShortRead, InvalidRange) as error:
@@ -144,6 +157,7 @@ class _Jobs:
         spares().trim()
         self._scheduler = context.scheduler("scan")
         self._pool = context.pool
+        self.part_room = PartRoom(self._pool.charge, self._has_room)
         self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
 
     async def until(self, span_index: int) -> None:
@@ -201,23 +215,30 @@ class _Jobs:
         bytes_max = -1 if self._ahead.is_asked_for else group_bytes()  # none goes with another then
         group: list[tuple[int, Piece]] = []
         of_group: FileReads | None = None
-        num_bytes = 0
+        num_bytes = expected = 0
         for leaf_id, piece, reads in found:
             if of_group is not None:
                 first = group[0][1]
                 is_whole = piece.is_whole and first.is_whole
-                if not (is_whole and goes_with(piece, first, num_bytes, bytes_max)):
+                if not (is_whole and goes_with(piece, first, num_bytes, bytes_max, expected)):
                     yield group, of_group
-                    group, num_bytes = [], 0
+                    group, num_bytes, expected = [], 0, 0
             group.append((leaf_id, piece))
             num_bytes += piece.num_bytes
+            expected += piece.expected_bytes
             of_group = reads
         if of_group is not None:
             yield group, of_group
 
+    def _has_room(self, num_bytes: int) -> bool:
+        """Whether so many bytes may be decoded ahead of need."""
+        return num_bytes <= min(self._pool.avail_bytes, ahead_bytes_max())
+
     def _decode_ahead(self) -> None:
+        ahead_bytes = 0
         for number, (_, job) in zip(range(self._ahead.pieces), self._jobs, strict=False):
-            if number and self._pool.avail_bytes <= 0:  # what is decoded is larger than what was read
+            ahead_bytes += job.decoded_bytes
+            if number and not (job.is_started or self._has_room(ahead_bytes)):
                 return
             job.start()
 
@@ -228,8 +249,8 @@ class _Jobs:
         index, job = self._jobs[0]
         return index == span_index and job.places[0][1].row_start < row
 
-    async def pop(self) -> tuple[int, Piece, pa.Array]:
-        """The next piece, decoded."""
+    async def pop(self) -> tuple[int, Piece, Any]:
+        """The next piece, decoded, or its parts."""
         _, job = self._jobs[0]
         if not job.is_needed:
             self._decode_ahead()
@@ -277,12 +298,17 @@ async def scan(
     jobs = _Jobs(context, projection, spans, ahead)
     try:
         for index, (_, start, end) in enumerate(spans):
-            cutter = Cutter(projection, index, start, end, batch_rows)
-            await jobs.until(index)
-            while cutter.position < end:
-                while jobs.before(index, cutter.needs_rows_before):
-                    cutter.add(*await jobs.pop())
-                yield cutter.cut()
+            cutter = Cutter(projection, index, start, end, batch_rows, jobs.part_room)
+            with closing(cutter):
+                await jobs.until(index)
+                while cutter.position < end:
+                    while jobs.before(index, cutter.needs_rows_before):
+                        cutter.add(*await jobs.pop())
+                    for part in cutter.wanted_parts():
+                        await asyncio.wrap_future(part.begin())
+                    batch = cutter.cut()
+                    cutter.begin_ahead()
+                    yield batch
     finally:
         await jobs.aclose()
 
@@ -293,7 +319,7 @@ async def read(context: ReadContext, projection: Projection, spans: Sequence[Spa
     jobs = _Jobs(context, projection, spans)
     try:
         for index, (_, start, end) in enumerate(spans):
-            leaves: dict[int, list[tuple[Piece, pa.Array]]] = {}
+            leaves: dict[int, list[tuple[Piece, Any]]] = {}
             await jobs.until(index)
             while jobs.before(index, end):
                 leaf_id, piece, array = await jobs.pop()

@@ -6,13 +6,15 @@ Small files after one another are read and decoded as a whole, without pieces (`
 from __future__ import annotations
 
 from collections import deque
+from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import limits
 from lance_io.file.file_requests import read_file_sync, read_files_sync
 from lance_io.file.file_steps import side_by_side
 from lance_io.file.scan.batches import Collector, Cutter, ScanBatch, whole_span
+from lance_io.file.scan.decoded_parts import Later, held_bytes
 from lance_io.file.scan.page_slices import goes_behind, goes_with, read_group, read_groups
 from lance_io.file.scan.pool_jobs import HeldBytes, JobQueue, PoolJob
 from lance_io.file.scan.readahead import (
@@ -25,7 +27,6 @@ from lance_io.file.scan.readahead import (
 )
 from lance_io.file.scan.small_files import SmallFiles, small_runs
 from lance_io.io.spares import spares
-from lance_io.levels.arrays import memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -42,22 +43,22 @@ TURNS_MIN: Final = 4  # jobs that each of those under way is followed by: with f
 OPENED_MAX: Final = 64  # files that are opened together
 
 
-class _Job(PoolJob["list[pa.Array]"]):
-    """Small pieces of one file, or those of some files: an array for each, in order.
+class _Job(PoolJob["list[Any]"]):
+    """Small pieces of one file, or those of some files: an array for each, in order, or `Later`.
 
     groups       pieces that are read and decoded together, each of one file
-    group_bytes  what will be read for the last group
+    group_bytes, group_expected  what will be read for the last group, and what that is decoded to
     """
 
-    __slots__ = ("_arrays", "_places", "_rows_before", "group_bytes", "groups")
+    __slots__ = ("_arrays", "_places", "_rows_before", "group_bytes", "group_expected", "groups")
 
-    def __init__(self, work: Callable[[_Job], list[pa.Array]]) -> None:
+    def __init__(self, work: Callable[[_Job], list[Any]]) -> None:
         super().__init__(work)
         self.groups: list[list[Piece]] = []
-        self.group_bytes = 0
+        self.group_bytes = self.group_expected = 0
         self._rows_before = 0  # the last group
         self._places: deque[tuple[int, int, Piece]] = deque()  # (span, leaf, piece) that are to be popped
-        self._arrays: deque[pa.Array] | None = None
+        self._arrays: deque[Any] | None = None
 
     def add(self, place: tuple[int, int, Piece]) -> None:
         """One more piece, with its span and leaf."""
@@ -67,8 +68,10 @@ class _Job(PoolJob["list[pa.Array]"]):
         else:
             self._rows_before = self.num_rows
             self.groups.append([piece])
-            self.group_bytes = 0
+            self.group_bytes = self.group_expected = 0
         self.num_bytes += piece.num_bytes
+        self.expected_bytes += piece.expected_bytes
+        self.group_expected += piece.expected_bytes
         self.group_bytes += piece.num_bytes
         self._places.append(place)
 
@@ -86,8 +89,8 @@ class _Job(PoolJob["list[pa.Array]"]):
         index, _, piece = self._places[0]
         return index, piece
 
-    def pop(self) -> tuple[int, Piece, pa.Array]:
-        """The next piece, decoded; nothing of it is kept."""
+    def pop(self) -> tuple[int, Piece, Any]:
+        """The next piece, decoded, or its parts; nothing of it is kept."""
         _, leaf_id, piece = self._places.popleft()
         return leaf_id, piece, self._decoded().popleft()
 
@@ -105,13 +108,13 @@ class _Job(PoolJob["list[pa.Array]"]):
         """The next pieces, decoded; None, and nothing is popped, if some have not as many rows."""
         arrays, places = self._decoded(), self._places
         found = list(islice(arrays, count))
-        if any([len(array) != num_rows for array in found]):
+        if any([type(array) is Later or len(array) != num_rows for array in found]):
             return None
         for _ in found:
             arrays.popleft()
         return [places.popleft()[2] for _ in found], found
 
-    def _decoded(self) -> deque[pa.Array]:
+    def _decoded(self) -> deque[Any]:
         if self._arrays is None:
             self._arrays = deque(self.result())
         return self._arrays
@@ -132,6 +135,7 @@ class _Ahead:
         self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
         self._held = HeldBytes(context.io_buffer_bytes, context.pool, self._sinks)
         self._jobs: JobQueue[_Job] = JobQueue(self._held)
+        self.part_room = self._held.part_room()
         self._ahead = ahead
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
         self._leaf_ids = list(projection.leaves)
@@ -185,7 +189,7 @@ class _Ahead:
         rest = iter(pieces)
         return [[one for of_file in islice(rest, count) for one in of_file] for count in found]
 
-    def _decode(self, job: _Job) -> list[pa.Array]:
+    def _decode(self, job: _Job) -> list[Any]:
         """Read and decode the pieces of a job; runs in any thread."""
         context, gap_bytes, sinks = self._context, self._context.store.profile.scan_gap_bytes, self._sinks
         try:
@@ -196,7 +200,7 @@ class _Ahead:
             else:
                 several = read_groups(job.groups)
                 arrays = read_files_sync(several, context, gap_bytes=gap_bytes, sinks=sinks, is_charged=True)
-            self._held.keep(job, [memory_bytes(array) for array in arrays])
+            self._held.keep(job, [held_bytes(array) for array in arrays])
         finally:
             self._held.give_back(job)
         return arrays
@@ -216,21 +220,21 @@ class _Ahead:
         if self._next is None or not self._jobs:
             return self._next is not None
         index, _, piece = self._next
-        return self._is_near(index, self._jobs.first) and self._held.has_room(piece.num_bytes)
+        return self._is_near(index, self._jobs.first) and self._held.has_room(piece.num_bytes, piece.expected_bytes)
 
     def _goes_into(self, job: _Job) -> bool:
         """Whether the next piece is worth doing in one job with those before it, and may be begun."""
         if self._next is None or self._ahead.is_asked_for:
             return False
         index, _, piece = self._next
-        if not self._held.has_room(job.num_bytes + piece.num_bytes):
+        if not self._held.has_room(job.num_bytes + piece.num_bytes, job.expected_bytes + piece.expected_bytes):
             return False
         first = job.groups[-1][0]
         if piece.file is first.file:
-            return goes_with(piece, first, job.group_bytes, self._group_bytes)
+            return goes_with(piece, first, job.group_bytes, self._group_bytes, job.group_expected)
         oldest = self._jobs.first if self._jobs else job
         has_place = len(job.groups) < self._files_per_job and self._is_near(index, oldest)
-        return has_place and goes_behind(piece, job.num_rows, job.num_bytes)
+        return has_place and goes_behind(piece, job.num_rows, job.num_bytes, job.expected_bytes)
 
     def _is_near(self, index: int, oldest: _Job) -> bool:
         return self._ahead.spans is None or index - oldest.first[0] <= self._ahead.spans
@@ -255,8 +259,8 @@ class _Ahead:
         self._go_on(job)
         return found
 
-    def pop(self) -> tuple[int, Piece, pa.Array]:
-        """The next piece, decoded."""
+    def pop(self) -> tuple[int, Piece, Any]:
+        """The next piece, decoded, or its parts."""
         job = self._jobs.need_first()
         found = job.pop()
         self._held.use(job, found[0])
@@ -324,13 +328,15 @@ def _scan_pieces(
                     pieces.go_ahead()
                     yield whole_span(projection, first + index, start, end - start, *whole)
                     continue
-            cutter = Cutter(projection, first + index, start, end, batch_rows)
-            while cutter.position < end:
-                while pieces.before(index, cutter.needs_rows_before):
-                    cutter.add(*pieces.pop())
-                batch = cutter.cut()
-                pieces.go_ahead()
-                yield batch
+            cutter = Cutter(projection, first + index, start, end, batch_rows, pieces.part_room)
+            with closing(cutter):
+                while cutter.position < end:
+                    while pieces.before(index, cutter.needs_rows_before):
+                        cutter.add(*pieces.pop())
+                    batch = cutter.cut()
+                    pieces.go_ahead()
+                    cutter.begin_ahead()
+                    yield batch
     finally:
         pieces.close()
 
@@ -341,7 +347,7 @@ def read_sync(context: ReadContext, projection: Projection, spans: Sequence[Span
     ahead = _Ahead(context, projection, spans)
     try:
         for index, (_, start, end) in enumerate(spans):
-            leaves: dict[int, list[tuple[Piece, pa.Array]]] = {}
+            leaves: dict[int, list[tuple[Piece, Any]]] = {}
             while ahead.before(index, end):
                 leaf_id, piece, array = ahead.pop()
                 leaves.setdefault(leaf_id, []).append((piece, array))

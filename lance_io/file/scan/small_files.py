@@ -19,6 +19,7 @@ from lance_io.file.scan.pool_jobs import HeldBytes, JobQueue, PoolJob
 from lance_io.file.scan.readahead import file_pieces
 from lance_io.io.spares import spares
 from lance_io.levels.arrays import memory_bytes
+from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import KIB
 from lance_io.turns import in_turns
 
@@ -75,6 +76,12 @@ def size_of(ref: FileRef) -> int:
     return ref.size_bytes or ref.about_bytes
 
 
+def rows_max(leaves: LeafColumns) -> int:
+    """Rows that are decoded in one job: of values that no bytes stand for there may be any number."""
+    row_bits = sum([fixed_bits(path.leaf_type) or 0 for path in leaves.paths])
+    return min(limits.SCAN_JOB_ROWS, 8 * limits.SCAN_DECODED_BYTES // max(1, row_bits))
+
+
 class _Small:
     """Which files are worth reading as a whole: small ones, and those of which all of their many columns are wanted."""
 
@@ -85,6 +92,7 @@ class _Small:
         self._column_indices: tuple[int, ...] | None = None
         self._leaves: LeafColumns | None = None  # what is read of it, if it may be known
         self._bytes_max = 0
+        self._rows_max = 0
 
     def leaves_of(self, span: Span) -> LeafColumns | None:
         """What is read of the file of a span; None if that is no such file."""
@@ -94,6 +102,8 @@ class _Small:
         ref = source.files[0]
         if ref.field_ids != self._field_ids or ref.column_indices != self._column_indices:
             self._look_at(ref)
+        if source.num_rows > self._rows_max:
+            return None
         return self._leaves if 0 < size_of(ref) <= self._bytes_max else None
 
     def _look_at(self, ref: FileRef) -> None:
@@ -101,11 +111,12 @@ class _Small:
         leaves = self._projection.leaf_columns(ref)
         count = len(leaves.columns)
         self._leaves = leaves if 0 < count <= LEAVES_MAX and KnownFiles.of(leaves).is_worth_asking else None
+        self._rows_max = rows_max(leaves)
         many_bytes = count * LEAF_BYTES_MAX if count == len(ref.columns) else 0
         self._bytes_max = min(limits.SCAN_PIECE_BYTES, max(self._whole_bytes, many_bytes))
 
 
-class _Job(PoolJob["deque[Batch]"]):
+class _Job(PoolJob["deque[Batch | Cutter]"]):
     """The files of some spans, `first` to `end`."""
 
     __slots__ = ("end", "first")
@@ -139,6 +150,7 @@ class SmallFiles:
         self._first = first
         self._leaves = leaves
         self._known = KnownFiles.of(leaves)
+        self._rows_max = rows_max(leaves)
         self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
         self._held = HeldBytes(context.io_buffer_bytes, context.pool, self._sinks)
         self._ahead = ahead.pieces
@@ -164,7 +176,10 @@ class SmallFiles:
                         self._jobs.remove_first()
                         self._fill()
                     self._jobs.go_ahead()
-                    yield batch
+                    if isinstance(batch, Cutter):
+                        yield from batch.all()
+                    else:
+                        yield batch
             return self._next
         finally:
             self._jobs.close()
@@ -185,9 +200,7 @@ class SmallFiles:
             source = self._spans[end][0]
             ref = source.files[0]
             own_bytes, own_sized = size_of(ref), ref.size_bytes > 0
-            is_full = (
-                num_bytes + own_bytes > limits.SCAN_FILES_BYTES or num_rows + source.num_rows > limits.SCAN_JOB_ROWS
-            )
+            is_full = num_bytes + own_bytes > limits.SCAN_FILES_BYTES or num_rows + source.num_rows > self._rows_max
             if end > first and (is_full or own_sized != is_sized):
                 break
             num_bytes, num_rows, is_sized = num_bytes + own_bytes, num_rows + source.num_rows, own_sized
@@ -196,15 +209,15 @@ class SmallFiles:
 
     # -- on any thread ---------------------------------------------------------------------------------------------
 
-    def _read(self, job: _Job) -> deque[Batch]:
+    def _read(self, job: _Job) -> deque[Batch | Cutter]:
         try:
             found = deque(self._batches_of(job))
-            self._held.keep(job, [sum(map(memory_bytes, batch.arrays)) for batch in found])
+            self._held.keep(job, list(map(_held_bytes, found)))
         finally:
             self._held.give_back(job)
         return found
 
-    def _batches_of(self, job: _Job) -> Iterator[Batch]:
+    def _batches_of(self, job: _Job) -> Iterator[Batch | Cutter]:
         sources = [source for source, _, _ in self._spans[job.first : job.end]]
         refs = [source.files[0] for source in sources]
         bytes_max = ENDS_TO_SIZE * max(map(size_of, refs)) + ENDS_BYTES
@@ -233,8 +246,8 @@ class SmallFiles:
             arrays = [projection.assemble_field(number, by_leaf, num_rows) for number in numbers]
         return JoinedBatch(self._first + index, row_counts, num_rows, arrays)
 
-    def _read_alone(self, index: int) -> Iterator[ScanBatch]:
-        """The batches of a span, as those of any file."""
+    def _read_alone(self, index: int) -> Iterator[ScanBatch | Cutter]:
+        """The batches of a span, as those of any file; what cuts them, where parts are decoded only then."""
         context, span = self._context, self._spans[index]
         here = FileColumns(span[0].files[0], self._leaves)
         pieces = read_file_sync(file_pieces(context, here, span, keep=False), context, here.ref.key, sinks=self._sinks)
@@ -243,8 +256,15 @@ class SmallFiles:
         arrays = read_file_sync(
             read_group(group), context, here.ref.key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True
         )
-        cutter = Cutter(self._projection, self._first + index, 0, span[0].num_rows, None)
+        room = self._held.part_room()
+        cutter = Cutter(self._projection, self._first + index, 0, span[0].num_rows, None, room)
         for (leaf_id, piece), array in zip(pieces, arrays, strict=True):
             cutter.add(leaf_id, piece, array)
-        while cutter.position < cutter.end:
-            yield cutter.cut()
+        if cutter.has_parts:
+            yield cutter
+        else:
+            yield from cutter.all()
+
+
+def _held_bytes(found: Batch | Cutter) -> int:
+    return found.held_bytes if isinstance(found, Cutter) else sum(map(memory_bytes, found.arrays))

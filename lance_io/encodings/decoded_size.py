@@ -1,0 +1,321 @@
+"""How many bytes rows of a page become, before they are decoded: upper bounds. Pure.
+
+    fixed width        as many bits as the type says, for each value there may be
+    text, as it is     its bytes
+    FSST               eight times as many: no symbol is longer
+    dictionary         the longest item, for each value there may be
+    zstd, LZ4          the size in front of what is compressed: known once that was read, page by page in version 2.0
+
+`decoded_bound` is what a page's metadata say, None where only its bytes tell. `read_measured` reads these, and says for
+each part that can be decoded by itself how large it becomes at most. A size that is not true makes no array: kernels
+decode no more than was announced. What bitmaps of nulls and offsets of lists take beside the values is left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lance_io.codecs.tree import (
+    ChildrenShape,
+    Codec,
+    FixedShape,
+    Fsst,
+    General,
+    ListShape,
+    Shape,
+    VariablePackedStruct,
+    VariableShape,
+)
+from lance_io.encodings.api import ArrayLayout, RowSelection
+from lance_io.encodings.v2_1.blob import BlobPage
+from lance_io.encodings.v2_1.constant import NullPage
+from lance_io.encodings.v2_1.fullzip import FullZipIndex, FullZipPage
+from lance_io.encodings.v2_1.miniblock import MiniBlockIndex, MiniBlockPage, whole_ranges
+from lance_io.levels.path import LIST_LAYERS
+from lance_io.levels.row_bytes import fixed_bits
+from lance_io.records import dataclass
+from lance_io.spans import Fetched, Ranges, int64s
+
+if TYPE_CHECKING:
+    from lance_io.encodings.api import PageIndex, PageLayout
+    from lance_io.spans import IntArray, Steps
+
+FSST_GROWTH: Final = 8
+OFFSET_BYTES: Final = 8
+PACKED_GROWTH: Final = 255  # of packed rows with compressed members, whose frames lie behind each other's lengths
+INFLATED_BYTES_MAX: Final = 1 << 31  # kernels decode no larger frame
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+
+
+def decoded_bound(page: PageLayout, num_slots: int, data_bytes: int) -> int | None:
+    """Bytes that so many slots of a page become at most; None where only its bytes tell.
+
+    data_bytes  that are read for them, about
+    """
+    if isinstance(page, BlobPage):
+        return decoded_bound(page.inner, num_slots, data_bytes)
+    if isinstance(page, MiniBlockPage):
+        return _miniblock_bound(page, num_slots, data_bytes)
+    if isinstance(page, FullZipPage):
+        return _fullzip_bound(page, num_slots, data_bytes)
+    if isinstance(page, NullPage):
+        return _constant_bound(page, num_slots)
+    if isinstance(page, ArrayLayout):
+        return page.decoded_bound(num_slots, data_bytes)
+    return data_bytes + OFFSET_BYTES * num_slots  # version 0.1 compresses nothing
+
+
+def value_bits(shape: Shape) -> int | None:
+    """Bits of each value of a shape in memory; None where values differ."""
+    match shape:
+        case FixedShape(bits):
+            return bits
+        case ListShape(items, _, inner):
+            bits_or_none = value_bits(inner)
+            return None if bits_or_none is None else items * bits_or_none
+        case ChildrenShape(children):
+            every = [value_bits(child) for child in children]
+            return None if None in every else sum([bits for bits in every if bits is not None])
+        case VariableShape():
+            return None
+
+
+def _growth(codec: Codec) -> int | None:
+    """How many times as large values of variable width become at most; None where frames say it."""
+    match codec:
+        case General():
+            return None
+        case Fsst():
+            return FSST_GROWTH
+        case VariablePackedStruct(members):
+            growths = [_growth(member.values) for member in members]
+            return None if None in growths else max([1, *[one for one in growths if one is not None]])
+        case _:
+            return 1
+
+
+def _miniblock_bound(page: MiniBlockPage, num_slots: int, data_bytes: int) -> int | None:
+    items = page.num_items if page.has_lists else num_slots
+    if page.keeps_indices and page.dictionary is not None:
+        return OFFSET_BYTES * items
+    bits = value_bits(page.value_shape)
+    if bits is not None:
+        return items * bits // 8
+    if page.dictionary is not None:
+        growth = _growth(page.dictionary)
+        return None if growth is None else items * (growth * page.source.buffer_sizes[2] + OFFSET_BYTES)
+    growth = _growth(page.codec)
+    return None if growth is None else growth * data_bytes + items * OFFSET_BYTES
+
+
+def _fullzip_bound(page: FullZipPage, num_slots: int, data_bytes: int) -> int | None:
+    if not page.is_variable:
+        return data_bytes if page.has_index else num_slots * max(1, page.bits) // 8
+    growth = _growth(page.codec)
+    return None if growth is None else growth * data_bytes + OFFSET_BYTES * num_slots
+
+
+def _constant_bound(page: Any, num_slots: int) -> int:
+    items = num_slots
+    if any(layer in LIST_LAYERS for layer in page.layers):
+        message = getattr(page, "message", None)  # of version 2.2, where levels may be compressed
+        announced = [message.num_rep_values, message.num_def_values] if message is not None else []
+        items = max([num_slots, *announced, *[size // 2 for size in page.source.buffer_sizes]])
+    bits = fixed_bits(page.source.path.leaf_type)
+    if bits is not None:
+        return items * bits // 8
+    value_bytes = page.source.buffer_sizes[0] if len(page.source.buffer_sizes) in (1, 3) else 0
+    return items * (value_bytes + OFFSET_BYTES)
+
+
+# -- what bytes tell -----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class MeasuredPage:
+    """What was read of some slots of a page.
+
+    index   of the page
+    start   where the data lie in the file
+    data    of these slots
+    slots   i64[n + 1], ascending: where parts begin that can be decoded by themselves, and the end of the last
+    sizes   i64[n], bytes that each of them becomes at most
+    """
+
+    index: PageIndex
+    start: int
+    data: memoryview
+    slots: IntArray
+    sizes: IntArray
+
+    def parts(self, part_bytes: int, slots_per_row: int) -> list[tuple[int, int, int]]:
+        """Start, end and bound of parts of about so many bytes, or of one row."""
+        found, first = [], 0
+        sums = np.concatenate(([0], np.cumsum(self.sizes)))
+        while first < len(self.sizes):
+            end = max(first + 1, int(np.searchsorted(sums, sums[first] + part_bytes, side="right")) - 1)
+            while end < len(self.sizes) and (self.slots[end] == self.slots[first] or self.slots[end] % slots_per_row):
+                end += 1
+            if self.slots[end] > self.slots[first]:
+                found.append((int(self.slots[first]), int(self.slots[end]), int(sums[end] - sums[first])))
+            first = end
+        return found
+
+
+def can_measure(page: PageLayout) -> bool:
+    """Whether `read_measured` has an answer for a page."""
+    return isinstance(page, MiniBlockPage) or (isinstance(page, FullZipPage) and page.is_variable)
+
+
+def read_measured(
+    page: PageLayout, index: PageIndex | None, start: int, end: int, *, is_whole: bool
+) -> Steps[MeasuredPage]:
+    """The bytes of slots `start` to `end` of a page that can be measured, and how large they become.
+
+    is_whole  nearly all of it is wanted: its index is read in the same round
+
+    One round; two for a part of a page without its index. Raises FormatError.
+    """
+    if isinstance(page, MiniBlockPage):
+        return (yield from _measure_chunks(page, index, start, end, is_whole=is_whole))
+    assert isinstance(page, FullZipPage), "see can_measure"
+    return (yield from _measure_entries(page, index, start, end, is_whole=is_whole))
+
+
+def _measure_chunks(
+    page: MiniBlockPage, index: PageIndex | None, start: int, end: int, *, is_whole: bool
+) -> Steps[MeasuredPage]:
+    base, size = page.source.buffer_offsets[1], page.source.buffer_sizes[1]
+    if isinstance(index, MiniBlockIndex) or not is_whole:
+        if not isinstance(index, MiniBlockIndex):
+            ranges = page.index_ranges()
+            assert ranges is not None, "mini-block pages have a chunk table"
+            index = page.load_index((yield ranges))
+        wanted = page.chunk_ranges(index, RowSelection.span(start, end))
+        first, until = int(wanted.starts.min(initial=base + size)), int(wanted.ends.max(initial=0))
+        fetched = yield Ranges.of((first, max(first, until)), keep=True)
+        data = fetched.piece(0, max(0, until - first))
+    else:
+        wanted = whole_ranges([page])
+        wanted.keep = True
+        fetched = yield wanted
+        index = page.load_index(Fetched(fetched.buffer, np.delete(fetched.offsets, 1)))
+        first, data = base, fetched.piece(1, size)
+    starts = int64s(index.item_starts if index.row_starts is None else index.row_starts)
+    low = max(0, int(starts.searchsorted(start, side="right")) - 1)
+    high = max(low, int(starts.searchsorted(end, side="left")))
+    items = np.diff(int64s(index.item_starts)[low : high + 1])
+    borders = int64s(index.byte_offsets)[low : high + 1] + (base - first)
+    sizes = _chunk_sizes(page, index, items, borders, data)
+    return MeasuredPage(index, first, data, starts[low : high + 1].clip(start, end), sizes)
+
+
+def _chunk_sizes(
+    page: MiniBlockPage, index: MiniBlockIndex, items: IntArray, borders: IntArray, data: memoryview
+) -> IntArray:
+    bits = value_bits(page.value_shape)
+    if page.keeps_indices and page.dictionary is not None:
+        return items * OFFSET_BYTES
+    if bits is not None:
+        return items * bits // 8
+    if page.dictionary is not None:
+        offsets = None if index.dictionary is None else index.dictionary[0]
+        kind = np.int32 if page.value_shape == VariableShape(32) else np.int64
+        ends = np.frombuffer(offsets, kind) if offsets is not None else np.zeros(1, kind)
+        return items * (int(np.diff(ends).max(initial=0)) + OFFSET_BYTES)
+    growth = _growth(page.codec)
+    if growth is not None:
+        return growth * np.diff(borders) + items * OFFSET_BYTES
+    assert isinstance(page.codec, General), "others have a growth"
+    inner = _growth(page.codec.values) or 1
+    frames = [
+        _frame_bytes(page.codec.scheme, _first_buffer(page, data[low:high]))
+        for low, high in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)
+    ]
+    return inner * np.array(frames, dtype=np.int64) + items * OFFSET_BYTES
+
+
+def _first_buffer(page: MiniBlockPage, chunk: memoryview) -> memoryview:
+    """The first value buffer of a chunk (spec: 4), up to its end."""
+    num_levels = len(page.level_codecs)
+    width = 4 if page.source.rules.wide_chunks else 2
+    sizes = [int.from_bytes(chunk[2 + 2 * at : 4 + 2 * at], "little") for at in range(num_levels)]
+    at = _padded(2 + 2 * num_levels + width)  # values of variable width have one buffer
+    for size in sizes:
+        at = _padded(at + size)
+    return chunk[at:]
+
+
+def _padded(at: int) -> int:
+    return (at + 7) // 8 * 8
+
+
+def _frame_bytes(scheme: str, compressed: memoryview) -> int:
+    """What a compressed buffer says that it holds (spec: 8.5); what cannot be is refused where it is decoded."""
+    if len(compressed) < (4 if scheme == "lz4" else 8):
+        return 0
+    if scheme == "lz4":
+        return min(int.from_bytes(compressed[:4], "little"), 255 * len(compressed))
+    if compressed[:4] != _ZSTD_MAGIC or compressed[4] & 0x10:
+        return min(int.from_bytes(compressed[:8], "little"), INFLATED_BYTES_MAX)
+    return min(_content_bytes(bytes(compressed[4:24])), INFLATED_BYTES_MAX)
+
+
+def _content_bytes(head: bytes) -> int:
+    """The content size in the head of a zstd frame, behind its magic number (RFC 8878, 3.1.1.1)."""
+    flags = head[0]
+    is_single, size_flag = bool(flags & 0x20), flags >> 6
+    if not size_flag and not is_single:
+        return sys.maxsize  # it does not say
+    at = 1 + (not is_single) + (0, 1, 2, 4)[flags & 3]
+    width = (1, 2, 4, 8)[size_flag]
+    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+
+
+def _measure_entries(
+    page: FullZipPage, index: PageIndex | None, start: int, end: int, *, is_whole: bool
+) -> Steps[MeasuredPage]:
+    base = page.source.buffer_offsets[0]
+    if isinstance(index, FullZipIndex) or not is_whole:
+        if not isinstance(index, FullZipIndex):
+            index = page.load_index((yield page.source.ranges([1], "index")))
+        low, high = page.data_bounds(index, RowSelection.span(start, end))
+        fetched = yield Ranges.of((base + low, base + high), keep=True)
+        data = fetched.piece(0, high - low)
+    else:
+        fetched = yield page.source.ranges([0, 1], "data", keep=True)
+        index = page.load_index(Fetched(fetched.buffer, fetched.offsets[1:]))
+        low, data = 0, fetched.piece(0, page.source.buffer_sizes[0])
+        page.data_bounds(index, RowSelection.span(start, end))  # damaged ones are refused
+    entries = np.frombuffer(index.entries, dtype=f"<u{index.width_bytes}")[start : end + 1]
+    limit = np.uint64(low + len(data))
+    offsets = np.maximum.accumulate(np.minimum(entries, limit).astype(np.int64) - low)
+    slots = np.arange(start, end + 1, dtype=np.int64)
+    return MeasuredPage(index, base + low, data, slots, _entry_sizes(page, offsets.clip(0), data))
+
+
+def _entry_sizes(page: FullZipPage, offsets: IntArray, data: memoryview) -> IntArray:
+    growth = _growth(page.codec)
+    if growth is not None:
+        return growth * np.diff(offsets) + OFFSET_BYTES
+    codec = page.codec
+    if not isinstance(codec, General):  # packed rows, of which members are compressed
+        return PACKED_GROWTH * np.diff(offsets) + OFFSET_BYTES
+    inner = _growth(codec.values) or 1
+    head, width = page.control_bytes, page.bits // 8
+    found = []
+    for low, high in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        at, total = low, 0
+        while at + head < high:
+            if page.is_null_at(data, at):
+                at += max(1, head)
+                continue
+            size = int.from_bytes(data[at + head : at + head + width], "little")
+            value = at + head + width
+            total += inner * _frame_bytes(codec.scheme, data[value : min(high, value + size)])
+            at = value + size
+        found.append(total + OFFSET_BYTES)
+    return np.array(found, dtype=np.int64)
