@@ -59,7 +59,7 @@ class RowBytes:
 
     def __init__(self, arrays: Sequence[pa.Array]) -> None:
         self.narrow: list[Before] = []
-        self._parts = [self._bits_before(array) for array in arrays]
+        self._parts = [self._bits_before(array, lambda row: row) for array in arrays]
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> RowBytes:
@@ -86,44 +86,46 @@ class RowBytes:
 
     # -- by type -----------------------------------------------------------------------------------------------------
 
-    def _bits_before(self, array: pa.Array) -> Before:
+    def _bits_before(self, array: pa.Array, place: Before) -> Before:
+        """Bits of the values before one of an array; `place` gives the first value that a row has in it."""
         dtype = array.type
         if isinstance(dtype, pa.BaseExtensionType):
-            return self._bits_before(array.storage)
+            return self._bits_before(array.storage, place)
         bits = fixed_bits(dtype)
         if bits is not None:
             return lambda row, bits=bits: row * bits  # type: ignore[misc]
         if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
-            return self._of_offsets(array, np.int32, lambda at: 8 * at)
+            return self._of_offsets(array, place, np.int32, lambda at: 8 * at)
         if pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
-            return self._of_offsets(array, np.int64, lambda at: 8 * at)
+            return self._of_offsets(array, place, np.int64, lambda at: 8 * at)
         if pa.types.is_list(dtype) or pa.types.is_map(dtype):
-            return self._of_lists(array, np.int32)
+            return self._of_lists(array, place, np.int32)
         if pa.types.is_large_list(dtype):
-            return self._of_lists(array, np.int64)
+            return self._of_lists(array, place, np.int64)
         if pa.types.is_struct(dtype):
-            parts = [self._bits_before(member) for member in array.flatten()]
+            parts = [self._bits_before(member, place) for member in array.flatten()]
             return lambda row: sum([part(row) for part in parts])
         if pa.types.is_fixed_size_list(dtype):
             size = int(dtype.list_size)
-            items = self._bits_before(array.values.slice(array.offset * size, len(array) * size))
+            values = array.values.slice(array.offset * size, len(array) * size)
+            items = self._bits_before(values, lambda row: place(row) * size)
             return lambda row: items(row * size)
         each = 8 * array.nbytes / max(1, len(array))  # of a type that no file has
         return lambda row: int(row * each)
 
-    def _of_lists(self, array: Any, width: type[np.integer[Any]]) -> Before:
+    def _of_lists(self, array: Any, place: Before, width: type[np.integer[Any]]) -> Before:
         offsets = _offsets(array, width)
         first, end = int(offsets[0]), int(offsets[-1])
         items = array.values if not pa.types.is_map(array.type) else _map_entries(array)
-        inner = self._bits_before(items.slice(first, end - first))
-        return self._of_offsets(array, width, lambda at: inner(at - first))
+        inner = self._bits_before(items.slice(first, end - first), lambda row: int(offsets[place(row)]) - first)
+        return self._of_offsets(array, place, width, lambda at: inner(at - first))
 
-    def _of_offsets(self, array: pa.Array, width: type[np.integer[Any]], bits_at: Before) -> Before:
+    def _of_offsets(self, array: pa.Array, place: Before, width: type[np.integer[Any]], bits_at: Before) -> Before:
         """Bits of what lies before an offset, and of the offsets; `bits_at` gives the former."""
         offsets = _offsets(array, width)
         first, offset_bits = int(offsets[0]), 8 * np.dtype(width).itemsize
         if width is np.int32:
-            self.narrow.append(lambda row: int(offsets[row]) - first)
+            self.narrow.append(lambda row: int(offsets[place(row)]) - first)
         hidden = _hidden(array, offsets)
         if hidden is None:
             base = bits_at(first)

@@ -270,6 +270,10 @@ def _is_narrow(field: Field) -> bool:
     return bits is not None and bits <= NARROW_BITS
 
 
+def _has_dictionary(field: Field) -> bool:
+    return any([pa.types.is_dictionary(one.arrow_type) for one in field.walk()])
+
+
 class Pipeline:
     """The state of one scan. Feed it batches by `prepare` and `push`, then call `finish`; stop when `done`.
 
@@ -298,7 +302,8 @@ class Pipeline:
         self._waiting: list[_Rows | _Joined] = []
         self._waiting_bytes = 0  # of the columns that were read early
         late = () if plan.late_read is None else plan.late_read.fields
-        self._late_step = sys.maxsize if all(map(_is_narrow, late)) else LATE_ROWS_FIRST
+        is_one = all(map(_is_narrow, late)) or any(map(_has_dictionary, late))  # each read has a dictionary of its own
+        self._late_step = sys.maxsize if is_one else LATE_ROWS_FIRST
         self._schema = plan.projection.arrow_schema
         self._retype = plan.projection.is_retyped
         wanted = set(plan.projection.system_names)
@@ -332,8 +337,7 @@ class Pipeline:
         if not self.is_filtered or self.is_limited or self._plan.skip:
             return False
         read = self._plan.early_read
-        fields = () if read is None else chain.from_iterable(field.walk() for field in read.fields)
-        return not any(pa.types.is_dictionary(field.arrow_type) for field in fields)
+        return read is None or not any(map(_has_dictionary, read.fields))
 
     def prepare(self, batches: list[Batch]) -> Sequence[_Rows | _Spans | _Joined]:
         """What passes the filter of batches with the columns of `plan.early`. Runs in any thread.

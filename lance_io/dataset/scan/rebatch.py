@@ -55,7 +55,8 @@ class Rebatcher:
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0  # counted where `bytes_max` is given
-        self._memory_bytes = 0  # that what is pending refers to, or more
+        self._used = _Used()  # by the first of what is pending
+        self._memory_bytes = 0  # that the values of what is pending take, or more
         self._span = -1
         self._bits_seen: tuple[pa.Schema | None, int | None] = None, None
 
@@ -126,7 +127,9 @@ class Rebatcher:
 
     def _fill_sized(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """`_fill` where batches may end for their bytes."""
-        used = _Used(self._pending)
+        used = self._used
+        for piece in self._pending[used.num_pieces :]:
+            used.add(RowBytes.of(piece), 0, piece.num_rows)
         sizes, start, end = RowBytes.of(batch), 0, batch.num_rows
         while start < end:
             until = min(end, start + self._rows_max - self._pending_rows)
@@ -141,12 +144,12 @@ class Rebatcher:
             is_full = self._pending_rows == self._rows_max or used.num_bits >= 8 * self._cut_bytes
             if is_full or start < end:
                 yield self._join()
-                used = _Used([])
-        self._memory_bytes = sum([piece.get_total_buffer_size() for piece in self._pending])
+                used = self._used
+        self._memory_bytes = used.num_bits // 8
 
     def _join(self) -> pa.RecordBatch:
         pieces, self._pending, self._pending_rows, self._pending_bytes = self._pending, [], 0, 0
-        self._memory_bytes = 0
+        self._memory_bytes, self._used = 0, _Used()
         batch = join_batches(pieces)
         return batch if self._then is None else self._then(batch)
 
@@ -154,14 +157,14 @@ class Rebatcher:
 class _Used:
     """What the values of pieces of a batch take: bits, and what 32-bit offsets count."""
 
-    def __init__(self, pieces: list[pa.RecordBatch]) -> None:
+    def __init__(self) -> None:
+        self.num_pieces = 0
         self.num_bits = 0
         self.narrow: list[int] = []
-        for piece in pieces:
-            self.add(RowBytes.of(piece), 0, piece.num_rows)
 
     def add(self, sizes: RowBytes, start: int, end: int) -> None:
-        """Some more rows."""
+        """Some more rows, which are a piece."""
+        self.num_pieces += 1
         self.num_bits += sizes.bits_before(end) - sizes.bits_before(start)
         more = [before(end) - before(start) for before in sizes.narrow]
         self.narrow = [had + one for had, one in zip(self.narrow, more, strict=True)] if self.narrow else more
