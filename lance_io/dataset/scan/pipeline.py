@@ -301,8 +301,8 @@ class Pipeline:
         self._left = plan.limit
         self._waiting: list[_Rows | _Joined] = []
         self._waiting_bytes = 0  # of the columns that were read early
-        late = () if plan.late_read is None else plan.late_read.fields
-        is_one = all(map(_is_narrow, late)) or any(map(_has_dictionary, late))  # each read has a dictionary of its own
+        late, early = [() if one is None else one.fields for one in (plan.late_read, plan.early_read)]
+        is_one = all(map(_is_narrow, late)) or any(map(_has_dictionary, (*early, *late)))  # each has one of its own
         self._late_step = sys.maxsize if is_one else LATE_ROWS_FIRST
         self._schema = plan.projection.arrow_schema
         self._retype = plan.projection.is_retyped
