@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lance_io.file.file_requests import INLINE_DECODE_BYTES_MAX, read_file_async, truncation_error
@@ -137,6 +138,11 @@ class _Job:
             self._handle.cancel()
 
 
+def _has_room(pool: Pool, num_bytes: int) -> bool:
+    """Whether so many bytes may be decoded ahead of need."""
+    return num_bytes <= min(pool.avail_bytes, ahead_bytes_max())
+
+
 class _Jobs:
     """Jobs of all spans in order: requested some spans ahead, decoded some pieces ahead."""
 
@@ -157,7 +163,7 @@ class _Jobs:
         spares().trim()
         self._scheduler = context.scheduler("scan")
         self._pool = context.pool
-        self.part_room = PartRoom(self._pool.charge, self._has_room)
+        self.part_room = PartRoom(self._pool.charge, partial(_has_room, self._pool))  # which does not refer to this
         self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
 
     async def until(self, span_index: int) -> None:
@@ -230,15 +236,11 @@ class _Jobs:
         if of_group is not None:
             yield group, of_group
 
-    def _has_room(self, num_bytes: int) -> bool:
-        """Whether so many bytes may be decoded ahead of need."""
-        return num_bytes <= min(self._pool.avail_bytes, ahead_bytes_max())
-
     def _decode_ahead(self) -> None:
         ahead_bytes = 0
         for number, (_, job) in zip(range(self._ahead.pieces), self._jobs, strict=False):
             ahead_bytes += job.decoded_bytes
-            if number and not (job.is_started or self._has_room(ahead_bytes)):
+            if number and not (job.is_started or _has_room(self._pool, ahead_bytes)):
                 return
             job.start()
 
