@@ -333,7 +333,7 @@ class ScannerBuilder(ScannerBuilderNotOffered):
         return self._set("batch_size", batch_size)
 
     def batch_size_bytes(self, batch_size_bytes: int) -> Self:
-        """Bytes per batch, about."""
+        """Bytes of values that a batch has at most, unless it is one row."""
         return self._set("batch_size_bytes", batch_size_bytes)
 
     def batch_readahead(self, nbatches: int | None = None) -> Self:

@@ -1,0 +1,82 @@
+"""How much memory scans take of values that compress well: each in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lance_io
+from lance_io.limits import MIB
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+VALUES = 320
+PEAK_MIB = 250  # all of them are 320
+
+PROGRAM = """
+import asyncio, sys
+import lance_io
+
+uri, how = sys.argv[1:3]
+
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+
+
+async def on_a_loop():
+    ds = await lance_io.AsyncDataset.open(uri)
+    async for batch in ds.to_batches(["m"], limit=1):
+        assert batch.num_rows == 1
+    before, rows = peak(), 0
+    async for batch in ds.to_batches():
+        rows += batch.num_rows
+        del batch
+    await ds.aclose()
+    return before, rows
+
+
+def now():
+    ds = lance_io.dataset(uri)
+    assert len(list(ds.to_batches(["m"], limit=1))) == 1
+    before, rows = peak(), 0
+    if how == "count":
+        return before, ds.count_rows("m is not null")
+    filters = {"filter": {"filter": "k >= 0"}, "early": {"filter": "m is not null"}}
+    options = {"now": {}, "few": {"batch_size": 8}, **filters}
+    for batch in ds.to_batches(**options[how]):
+        rows += batch.num_rows
+        del batch
+    return before, rows
+
+
+before, rows = asyncio.run(on_a_loop()) if how == "loop" else now()
+print(rows, (peak() - before) >> 20)
+"""
+
+
+@pytest.fixture(scope="module", params=["2.1", "2.2"])
+def compressed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Values of 1 MiB in a file of some kilobytes."""
+    uri = str(tmp_path_factory.mktemp("peaks") / "t.lance")
+    large = pa.field("m", pa.large_binary(), metadata={"lance-encoding:compression": "zstd"})
+    schema = pa.schema([large, ("k", pa.int64())])
+    rows = (
+        pa.record_batch([pa.array([bytes(MIB)] * 8, pa.large_binary()), pa.array(range(8), pa.int64())], schema=schema)
+        for _ in range(VALUES // 8)
+    )
+    lance_io.write_dataset(rows, uri, schema=schema, data_storage_version=request.param)
+    return uri
+
+
+@pytest.mark.parametrize("how", ["now", "few", "filter", "early", "count", "loop"])
+def test_scans_hold_a_few_batches_of_what_is_decoded(compressed: str, how: str) -> None:
+    command = [sys.executable, "-c", PROGRAM, compressed, how]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
+    rows, grown = map(int, done.stdout.split())
+    assert rows == VALUES
+    assert grown <= PEAK_MIB
