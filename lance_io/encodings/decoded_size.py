@@ -259,7 +259,7 @@ def _frame_bytes(scheme: str, compressed: memoryview) -> int:
         return 0
     if scheme == "lz4":
         return min(int.from_bytes(compressed[:4], "little"), 255 * len(compressed))
-    if compressed[:4] != _ZSTD_MAGIC or compressed[4] & 0x10:
+    if bytes(compressed[:4]) != _ZSTD_MAGIC or compressed[4] & 0x10:
         return min(int.from_bytes(compressed[:8], "little"), INFLATED_BYTES_MAX)
     return min(_content_bytes(bytes(compressed[4:24])), INFLATED_BYTES_MAX)
 

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     Batch = ScanBatch | JoinedBatch
 
 DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
-LATE_ROWS_FIRST = 32  # rows of columns that may be large are read late at first,
+LATE_ROWS_FIRST = 16  # rows of columns that may be large are read late at first,
 LATE_GROWTH = 32  # and so many times as many next,
-LATE_BYTES = 64 * MIB  # up to about this
+LATE_BYTES = 16 * MIB  # up to about this
 NARROW_BITS = 8 * 1024  # of a value, with which 64 Ki rows are that much
 WAITING_BYTES_MAX = 64 * MIB  # of rows whose other columns are not read yet
 RUN_ROWS_MIN = 1024  # fewer rows between two deleted ones on average: copying them together beats slicing

@@ -106,10 +106,12 @@ class _Leaf:
         arrays = self.arrays
         self.used = []
         while True:
-            row_start, array, piece = arrays[0]
-            if type(array) is Part:
-                array = self._use(array)
+            row_start, found, piece = arrays[0]
+            if isinstance(found, Part):
+                array = self._use(found)
                 arrays[0] = row_start, array, piece
+            else:
+                array = found
             self.used.append(piece)
             array_end = row_start + len(array)
             part_end = min(end, array_end)
@@ -185,7 +187,7 @@ class Cutter:
     def add(self, leaf_id: int, piece: Piece, array: pa.Array | Later) -> None:
         """A decoded piece, or its parts; pieces of a leaf arrive in row order."""
         leaf = self.leaves.setdefault(leaf_id, _Leaf())
-        if type(array) is Later:
+        if isinstance(array, Later):
             leaf.arrays.extend([(one.row_start, Part(one, self.room), one) for one in array.pieces])
             self.has_parts = True
             self.waiting_bytes += array.num_bytes
