@@ -18,6 +18,7 @@ from lance_io.file.file_requests import ReadFiles
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.take.take_files import take, warm
+from lance_io.file.take.take_pieces import PiecewiseTake
 from lance_io.file.value_check import check_values
 from lance_io.plans.cpu_requests import Compute
 from lance_io.records import dataclass
@@ -64,6 +65,18 @@ class TableReader:
         if context.checks_values:
             yield self._check(_columns(taken), _parts(picks))
         return taken
+
+    def pieces(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> PiecewiseTake:
+        """The same rows, in pieces where they are many bytes: what `take_piece` takes."""
+        return PiecewiseTake(self.context, self.projection, picks, layout)
+
+    def take_piece(self, pieces: PiecewiseTake) -> Plan[tuple[int, Taken]]:
+        """The next piece: how many rows, and their fields."""
+        found: tuple[list[Pick], Taken] = yield ReadFiles(self.context, pieces.next())
+        picks, taken = found
+        if self.context.checks_values:
+            yield self._check(_columns(taken), _parts(picks))
+        return sum([len(rows) for _, rows in picks]), taken
 
     def warm(self, sources: Sequence[FragmentSource]) -> Plan[None]:
         """Put what takes need of these fragments besides their rows into the search cache."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import Projection
     from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.take.take_files import Taken
+    from lance_io.file.take.take_pieces import PiecewiseTake
     from lance_io.format.schema import Field
     from lance_io.levels.layout import BatchLayout
     from lance_io.plans.plan import Plan
@@ -64,6 +65,14 @@ class RowReader:
         """
         picks = [(self._sources[place], offsets) for place, offsets in groups]
         return self._reader.take(picks, layout)
+
+    def pieces(self, groups: Sequence[tuple[int, IntArray]], layout: BatchLayout | None = None) -> PiecewiseTake:
+        """The same rows, in pieces where they are many bytes: what `read_piece` takes."""
+        return self._reader.pieces([(self._sources[place], offsets) for place, offsets in groups], layout)
+
+    def read_piece(self, pieces: PiecewiseTake) -> Plan[tuple[int, Taken]]:
+        """The next piece: how many rows, and their fields."""
+        return self._reader.take_piece(pieces)
 
     def warm(self, places: Sequence[int]) -> Plan[None]:
         """Load what reading rows of these fragments needs besides them."""

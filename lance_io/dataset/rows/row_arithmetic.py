@@ -123,9 +123,14 @@ class Grouped:
     restore: IntArray | None
 
     @property
+    def num_rows(self) -> int:
+        """Rows of all groups."""
+        return sum(len(offsets) for _, offsets in self.groups)
+
+    @property
     def num_asked(self) -> int:
         """Rows asked for, repetitions counted."""
-        return sum(len(offsets) for _, offsets in self.groups) if self.restore is None else len(self.restore)
+        return self.num_rows if self.restore is None else len(self.restore)
 
 
 def group_rows(places: IntArray, offsets: IntArray) -> Grouped:

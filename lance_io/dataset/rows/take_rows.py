@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.rows.deletions_and_ids import load_live, load_live_starts, load_row_columns, load_row_id_index
+from lance_io.dataset.rows.ordered_pieces import OrderedPieces, reordered
 from lance_io.dataset.rows.read_rows import RowReader
 from lance_io.dataset.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, Grouped, group_by_fragment, group_rows
 from lance_io.dataset.scan.rebatch import empty_columns
@@ -23,10 +24,12 @@ from lance_io.dataset.version.state import Prepared
 from lance_io.errors import StoreError, UsageError
 from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.file.row_indices import row_numbers
+from lance_io.file.take.take_pieces import PIECE_BYTES
 from lance_io.format.per_schema import PerSchema
 from lance_io.levels.arrays import numbers
 from lance_io.levels.layout import BatchLayout
 from lance_io.levels.retype import batch_as, concat
+from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Call, Import
 from lance_io.records import dataclass
 from lance_io.runtime import cpu_pool
@@ -38,8 +41,11 @@ if TYPE_CHECKING:
     from lance_io.dataset.blobs.blob_values import BlobBinaries
     from lance_io.dataset.version.state import DatasetState
     from lance_io.file.take.take_files import Taken
+    from lance_io.file.take.take_pieces import PiecewiseTake
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
+
+    Groups = tuple[tuple[int, IntArray], ...]
 
 
 _SHARED: Final[PerSchema[Prepared]] = PerSchema("takes of its columns")
@@ -222,31 +228,81 @@ def _columns(state: DatasetState, key: Any, columns: Any, blob_handling: str | N
 
 
 def take_grouped(state: DatasetState, grouped: Grouped, take: PreparedTake) -> Plan[pa.Table]:
-    """The rows of `grouped`, in the order in which they were asked for."""
-    prepared = take.columns
+    """The rows of `grouped`, in the order in which they were asked for; several batches where they are many bytes."""
+    prepared, schema = take.columns, take.columns.schema
     if not grouped.groups:
-        return pa.Table.from_batches([], schema=prepared.schema)  # empty_table() lacks nested extension types
-    taken: Taken = [] if take.reader is None else (yield from take.reader.read(grouped.groups, prepared.layout))
-    batch = taken if isinstance(taken, pa.RecordBatch) else (yield from _output_batch(state, prepared, grouped, taken))
-    if grouped.restore is not None and len(batch.schema):
-        batch = batch.take(numbers(grouped.restore))
-    return pa.Table.from_batches([batch], schema=prepared.schema)
+        return pa.Table.from_batches([], schema=schema)  # empty_table() lacks nested extension types
+    if take.reader is None:
+        batch = yield from _output_batch(state, prepared, grouped.groups, [], grouped.num_asked)
+        ordered = grouped.restore if len(schema) else None
+        return pa.Table.from_batches([batch] if ordered is None else [batch.take(numbers(ordered))], schema=schema)
+    pieces = take.reader.pieces(grouped.groups, prepared.layout)
+    num_rows, taken = yield from take.reader.read_piece(pieces)
+    if pieces.is_done:
+        batch = yield from _as_batch(state, prepared, grouped.groups, taken)
+        if grouped.restore is None:
+            return pa.Table.from_batches([batch], schema=schema)
+        found: list[pa.RecordBatch] = yield Compute(
+            partial(reordered, batch, grouped.restore), batch.get_total_buffer_size
+        )
+        return pa.Table.from_batches(found, schema=schema)
+    return pa.Table.from_batches((yield from _take_rest(state, grouped, take, pieces, num_rows, taken)), schema=schema)
+
+
+def _take_rest(
+    state: DatasetState, grouped: Grouped, take: PreparedTake, pieces: PiecewiseTake, num_rows: int, taken: Taken
+) -> Plan[list[pa.RecordBatch]]:
+    """The same from the first piece on. num_rows, taken: of it."""
+    assert take.reader is not None
+    ordered = None if grouped.restore is None else OrderedPieces(grouped.restore)
+    batches: list[pa.RecordBatch] = []
+    start = 0
+    while num_rows:
+        batch = yield from _as_batch(state, take.columns, _some_rows(grouped.groups, start, start + num_rows), taken)
+        start += num_rows
+        if ordered is None:
+            batches.append(batch)
+        else:
+            yield Compute(partial(ordered.add, batch), batch.get_total_buffer_size)
+        del taken, batch  # before there is more
+        num_rows, taken = (0, []) if start == grouped.num_rows else (yield from take.reader.read_piece(pieces))
+    if ordered is None:
+        return batches
+    batches = yield Compute(lambda: list(ordered.batches()), lambda: PIECE_BYTES)
+    return batches
+
+
+def _some_rows(groups: Groups, start: int, end: int) -> Groups:
+    """The rows `start` to `end` of all groups."""
+    found, before = [], 0
+    for place, offsets in groups:
+        part = offsets[max(0, start - before) : max(0, end - before)]
+        before += len(offsets)
+        if len(part):
+            found.append((place, part))
+    return tuple(found)
+
+
+def _as_batch(state: DatasetState, prepared: TakeColumns, groups: Groups, taken: Taken) -> Plan[pa.RecordBatch]:
+    if isinstance(taken, pa.RecordBatch):
+        return taken
+    return (yield from _output_batch(state, prepared, groups, taken, sum([len(offsets) for _, offsets in groups])))
 
 
 def _output_batch(
-    state: DatasetState, prepared: TakeColumns, grouped: Grouped, arrays: Sequence[pa.Array]
+    state: DatasetState, prepared: TakeColumns, groups: Groups, arrays: Sequence[pa.Array], num_asked: int
 ) -> Plan[pa.RecordBatch]:
     """The output columns of what was read; where there are none, as many rows as were asked for."""
     columns = dict(zip(prepared.names, arrays, strict=True))
     binaries = _binaries(state, prepared.projection) if prepared.has_binaries else None
     if binaries is not None:
-        yield from binaries.replace(columns, [(place, len(offsets)) for place, offsets in grouped.groups])
-    yield from _add_system(state, prepared.projection, grouped, columns)
+        yield from binaries.replace(columns, [(place, len(offsets)) for place, offsets in groups])
+    yield from _add_system(state, prepared.projection, groups, columns)
     if not prepared.projection.outputs:
-        return empty_columns(grouped.num_asked, prepared.schema)
+        return empty_columns(num_asked, prepared.schema)
     names = prepared.projection.plain_names
     if names is None:
-        num_rows = sum(len(offsets) for _, offsets in grouped.groups)
+        num_rows = sum(len(offsets) for _, offsets in groups)
         chosen = [one.values(columns, num_rows) for one in prepared.projection.outputs]
     else:
         chosen = [columns[name] for name in names]
@@ -254,14 +310,14 @@ def _output_batch(
 
 
 def _add_system(
-    state: DatasetState, projection: Projection, grouped: Grouped, columns: dict[str, pa.Array]
+    state: DatasetState, projection: Projection, groups: Groups, columns: dict[str, pa.Array]
 ) -> Plan[None]:
     names = projection.system_names
     if not names:
         return
-    row_columns = yield from load_row_columns(state, [place for place, _ in grouped.groups], names)
+    row_columns = yield from load_row_columns(state, [place for place, _ in groups], names)
     for name in names:
-        columns[name] = concat([row_columns.make(name, place, offsets) for place, offsets in grouped.groups])
+        columns[name] = concat([row_columns.make(name, place, offsets) for place, offsets in groups])
 
 
 def sample(state: DatasetState, num_rows: int, columns: Selection, *, randomize_order: bool) -> Plan[pa.Table]:

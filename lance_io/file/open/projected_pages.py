@@ -10,7 +10,7 @@ from bisect import bisect_right
 from dataclasses import field
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from lance_io._kernels import PageRows
 from lance_io.encodings.api import ArrayLayout
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.file.open.column_pages import join_key_of
+from lance_io.levels.chunks import LIST_KINDS
+from lance_io.levels.row_bytes import fixed_bits
+from lance_io.limits import MIB
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import FileColumns
     from lance_io.format.version import FileVersion
     from lance_io.spans import IntArray
+
+
+PAGE_BYTES_USUAL: Final = 8 * MIB  # of values, at which writers close a page, pylance's as well,
+COLUMNS_USUAL: Final = 32  # unless there are more columns than this
 
 
 class TableFile(Protocol):
@@ -106,6 +113,29 @@ def stride_of(page: Any) -> int:
     return page.stride_bytes if is_placed and page.join_key is not None else 0
 
 
+def _row_bytes(column: Column, num_columns: int) -> float:
+    """What a row of a column takes in memory, about.
+
+    Writers close a page when its values take so many bytes, whatever they are compressed to; so a page that is not the
+    last one tells how large values are. Of a single page there is nothing but how it is stored.
+
+    num_columns  of the file: with many their pages are smaller
+    """
+    bits = None if any(node.kind in LIST_KINDS for node in column.path.nodes) else fixed_bits(column.path.leaf_type)
+    if bits is not None:
+        return column.path.slots_per_row * bits / 8
+    num_pages, num_rows = len(column.pages), int(column.row_starts[-1])
+    if num_pages > 1:
+        return (
+            PAGE_BYTES_USUAL
+            * min(1.0, COLUMNS_USUAL / num_columns)
+            * (num_pages - 1)
+            / max(1, int(column.row_starts[-2]))
+        )
+    source = getattr(column.pages[0], "source", None) if num_pages else None
+    return 0.0 if source is None else sum(getattr(source, "buffer_sizes", ())) / max(1, num_rows)
+
+
 class FileView:
     """Columns of a file, checked to have the types that the table declares.
 
@@ -117,6 +147,11 @@ class FileView:
         self.here = here
         self.columns = columns
         self._alike: AlikePages | None = None
+
+    @cached_property
+    def row_bytes(self) -> float:
+        """What a row of the columns takes in memory, about: by types where these say, and by pages."""
+        return sum([_row_bytes(column, len(self.here.ref.columns)) for column in self.columns])
 
     @cached_property
     def keys(self) -> list[tuple[Any, ...]]:

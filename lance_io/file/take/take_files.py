@@ -67,7 +67,7 @@ WARMED_SHARE: Final = 0.75  # of the cache
 IN_PLACE_BYTES_MIN: Final = 4 * MIB  # copying less is cheaper than looking at every page by itself
 
 
-class _FileTake:
+class FileTake:
     """One file of a take: which columns and rows of it, and what has been found out about it.
 
     split    the rows by column and page
@@ -114,6 +114,14 @@ class _FileTake:
         check_rows(file, self.rows)
         self.split = self.view.split(self.rows)
         self.pages = self.split.pages
+
+    def part(self, start: int, end: int) -> FileTake:
+        """Some of the rows, of the same open file."""
+        part = FileTake(self.here, self.rows[start:end])
+        part.begin(self.file, self.tail)
+        known = dict(zip(self.pages, self.indexes, strict=True))
+        part.indexes = [known[page] for page in part.pages]
+        return part
 
     @property
     def is_plain(self) -> bool:
@@ -174,7 +182,7 @@ class _FileTake:
         return fetched, arrays
 
 
-_Run: TypeAlias = list[tuple[_FileTake, int]]
+_Run: TypeAlias = list[tuple[FileTake, int]]
 """Parts of one leaf, one behind the other: a file and the place among its columns."""
 
 
@@ -186,10 +194,33 @@ def take(
     picks   (fragment, i64[n] physical offsets, ascending, each once)
     layout  of a batch of just these fields: where they can be had at once as such, they are
     """
-    by_pick = [[_FileTake(one, rows) for one in projection.locate(source)] for source, rows in picks]
+    by_pick = yield from prepare_files(context, projection, picks)
+    return (yield from read_prepared(context, projection, by_pick, [len(rows) for _, rows in picks], layout))
+
+
+def prepare_files(
+    context: ReadContext, projection: Projection, picks: Sequence[Pick]
+) -> FilesSteps[list[list[FileTake]]]:
+    """The files of each fragment, open, with the indexes of the pages wanted: all of a take but for its data round."""
+    by_pick = [[FileTake(one, rows) for one in projection.locate(source)] for source, rows in picks]
+    yield from _prepare(context, [job for jobs in by_pick for job in jobs])
+    return by_pick
+
+
+def read_prepared(
+    context: ReadContext,
+    projection: Projection,
+    by_pick: list[list[FileTake]],
+    num_rows: list[int],
+    layout: BatchLayout | None,
+) -> FilesSteps[Taken]:
+    """The data round of a take, and what comes of it.
+
+    by_pick   as `prepare_files` gives them
+    num_rows  wanted of each fragment
+    """
     jobs = [job for jobs in by_pick for job in jobs]
-    yield from _prepare(context, jobs)
-    leaves = _Leaves(projection, by_pick, [len(rows) for _, rows in picks])
+    leaves = _Leaves(projection, by_pick, num_rows)
     joined = _Joined(jobs, leaves.builders)
     fetched = yield from _read(context, jobs, joined)
     decoded = joined.decode(fetched, layout if leaves.is_joined else None)
@@ -214,7 +245,7 @@ def _warm_file(context: ReadContext, here: FileColumns) -> FileSteps[None]:
     yield from load_indexes(context.cache, file, every_page(file.view(here)), tail, is_ahead=True)
 
 
-def _prepare(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
+def _prepare(context: ReadContext, jobs: list[FileTake]) -> FilesSteps[None]:
     """Have every file open, and the indexes of the pages wanted: from the cache, else file by file."""
     cache = context.cache
     known = known_files(context, [job.ref for job in jobs])
@@ -238,7 +269,7 @@ def _prepare(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
 
 
 def _read(
-    context: ReadContext, jobs: list[_FileTake], joined: _Joined
+    context: ReadContext, jobs: list[FileTake], joined: _Joined
 ) -> FilesSteps[Fetched | Sequence[Fetched | None]]:
     """The data round. Most files are asked for nothing but the ranges of joined pages.
 
@@ -257,7 +288,7 @@ def _read(
     return [fetched for fetched, _ in results]
 
 
-def _read_plain(jobs: list[_FileTake], joined: _Joined) -> FilesSteps[Fetched | Sequence[Fetched | None]]:
+def _read_plain(jobs: list[FileTake], joined: _Joined) -> FilesSteps[Fetched | Sequence[Fetched | None]]:
     """The same where nothing else is wanted of any file, and all that must be read."""
     ranges, bounds = joined.plan_together()
     wanted = [at for at, (first, end) in enumerate(pairwise(bounds)) if first < end]
@@ -287,7 +318,7 @@ class _Joined:
     builders  what makes the array of each column
     """
 
-    def __init__(self, jobs: list[_FileTake], builders: list[Builder]) -> None:
+    def __init__(self, jobs: list[FileTake], builders: list[Builder]) -> None:
         self._jobs = jobs
         self._builders = builders
         self._plan: _kernels.PagesPlan
@@ -351,7 +382,7 @@ def _buffers(fetched: Fetched | Sequence[Fetched | None]) -> tuple[Any, IntArray
 # -- leaves to fields ------------------------------------------------------------------------------------------------
 
 
-def _owner(jobs: list[_FileTake], leaf_id: int) -> _FileTake | None:
+def _owner(jobs: list[FileTake], leaf_id: int) -> FileTake | None:
     """Which file of a fragment has a leaf; the last, if several claim it."""
     for job in reversed(jobs):
         if leaf_id in job.here.places:
@@ -374,7 +405,7 @@ class _Leaves:
     builders  what makes the arrays of the columns that are decoded together
     """
 
-    def __init__(self, projection: Projection, by_pick: list[list[_FileTake]], num_rows: list[int]) -> None:
+    def __init__(self, projection: Projection, by_pick: list[list[FileTake]], num_rows: list[int]) -> None:
         self.projection = projection
         self.num_rows = num_rows
         self._by_pick = by_pick
@@ -386,7 +417,7 @@ class _Leaves:
             return
         builders: list[Builder] = []
         self.builders = builders
-        self._parts: dict[tuple[int, int], list[int | tuple[_FileTake, int]]] = {}
+        self._parts: dict[tuple[int, int], list[int | tuple[FileTake, int]]] = {}
         self._whole = [all(self._is_everywhere(path.leaf.id) for path in paths) for paths in projection.paths]
         for jobs in by_pick:
             for job in jobs:
@@ -426,11 +457,11 @@ class _Leaves:
         return all(_owner(jobs, leaf_id) is not None for jobs in self._by_pick)
 
     def _collect(
-        self, leaf_id: int, owners: Sequence[_FileTake | None], builders: list[Builder]
-    ) -> list[int | tuple[_FileTake, int]]:
+        self, leaf_id: int, owners: Sequence[FileTake | None], builders: list[Builder]
+    ) -> list[int | tuple[FileTake, int]]:
         """Decide what of a leaf is decoded together. Parts are numbers of joined columns, or places of single ones."""
         found = [(job, job.here.places[leaf_id]) for job in owners if job is not None and leaf_id in job.here.places]
-        parts: list[int | tuple[_FileTake, int]] = []
+        parts: list[int | tuple[FileTake, int]] = []
         for key, run in groupby(found, lambda one: one[0].join_key(one[1])):
             here = list(run)
             page = None if key is None else here[0][0].first_page(here[0][1])

@@ -1,0 +1,133 @@
+"""Rows that come in pieces, in the order of the table, put into the order in which they were asked for.
+
+    piece --its rows, as often as they were asked for--> parts of the result that they belong to; the piece is gone
+    part after part: its rows in their order, as batches of `CHUNK_BYTES` at most (or of one row); the part is gone
+
+So what is held is the result, a piece, and a part of the result twice.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from mmap import mmap
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.file.take.take_pieces import WHOLE_BYTES
+from lance_io.levels.arrays import numbers
+from lance_io.levels.retype import as_type, concat
+from lance_io.levels.row_sizes import cut_by_size, row_sizes
+from lance_io.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance_io.spans import IntArray
+
+CHUNK_BYTES: Final = 16 * MIB  # of a result that is many batches
+MAPPINGS_MAX: Final = 1 << 14  # a process may have four times as many
+
+
+def reordered(batch: pa.RecordBatch, rows: IntArray) -> list[pa.RecordBatch]:
+    """The rows of a batch, which is no slice, in another order and as often as they are named; one batch where few."""
+    times = len(rows) if len(rows) > batch.num_rows else 1  # that the largest row may be named
+    if batch.get_total_buffer_size() * times <= WHOLE_BYTES:
+        return [batch.take(numbers(rows))]
+    return [part for _, part in _taken(batch, rows)]
+
+
+def _taken(batch: pa.RecordBatch, rows: IntArray) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Chosen rows as batches of at most a chunk's bytes, or of one row; and which of `rows` each begins with."""
+    for start, end in cut_by_size(row_sizes(batch.columns, batch.num_rows)[rows], CHUNK_BYTES):
+        yield start, batch.take(numbers(rows[start:end]))
+
+
+class OrderedPieces:
+    """Collects pieces. restore: for each row of the result its place among the rows that come.
+
+    Parts lie in memory of the system's own, to which it returns at once: Arrow's allocators keep about half of what is
+    freed piecemeal.
+    """
+
+    def __init__(self, restore: IntArray) -> None:
+        self._restore = restore
+        self._order = np.argsort(restore, kind="stable")
+        self._places = restore[self._order]
+        self._edges: IntArray | None = None  # of the parts, in rows of the result
+        self._parts: list[list[tuple[IntArray, mmap]]] = []
+        self._num_rows = 0
+        self._schema: pa.Schema
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """The next rows; no slice."""
+        first, self._num_rows = self._num_rows, self._num_rows + batch.num_rows
+        low, high = np.searchsorted(self._places, [first, self._num_rows]).tolist()
+        results = np.sort(self._order[low:high])
+        rows = self._restore[results] - first
+        self._schema = batch.schema
+        edges = self._part_edges(batch, rows)
+        bounds = np.searchsorted(results, edges).tolist()
+        for part, (start, end) in enumerate(pairwise(bounds)):
+            for here, taken in _taken(batch, rows[start:end]):
+                self._parts[part].append((results[start + here : start + here + taken.num_rows], _packed(taken)))
+
+    def _part_edges(self, batch: pa.RecordBatch, rows: IntArray) -> IntArray:
+        """Where parts of the result begin and end, so that each has about a chunk's bytes, as the first piece says."""
+        if self._edges is None:
+            sizes = row_sizes(batch.columns, batch.num_rows)[rows]
+            num_bytes = float(sizes.mean()) * len(self._restore) if len(sizes) else 0.0
+            num_chunks = max(1, min(len(self._restore), -int(-num_bytes // CHUNK_BYTES)))
+            num_parts = max(1, min(num_chunks, MAPPINGS_MAX // num_chunks))
+            self._edges = np.linspace(0, len(self._restore), num_parts + 1).astype(np.int64)
+            self._parts = [[] for _ in range(num_parts)]
+        return self._edges
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The result; what was collected is given away."""
+        while self._parts:
+            parts = [(results, _unpacked(one, self._schema)) for results, one in self._parts.pop(0)]
+            if not parts:
+                continue
+            first = min(int(results[0]) for results, _ in parts)
+            sizes = np.zeros(max(int(results[-1]) for results, _ in parts) + 1 - first, np.int64)
+            for results, batch in parts:
+                sizes[results - first] = row_sizes(batch.columns, batch.num_rows)
+            for start, end in cut_by_size(sizes, CHUNK_BYTES):
+                yield _in_order(parts, first + start, first + end)
+            del parts, batch
+
+
+def _packed(batch: pa.RecordBatch) -> mmap:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data = memoryview(sink.getvalue())
+    memory = mmap(-1, len(data))
+    memory[:] = data
+    return memory
+
+
+def _unpacked(memory: mmap, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch, over that memory. Extension types that nobody registered come back as what they are stored as."""
+    batch = pa.ipc.open_stream(pa.py_buffer(memory)).read_next_batch()
+    if batch.schema.types == schema.types:
+        return batch
+    columns = [as_type(column, dtype) for column, dtype in zip(batch.columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _in_order(parts: list[tuple[IntArray, pa.RecordBatch]], start: int, end: int) -> pa.RecordBatch:
+    """The rows `start` to `end` of the result, out of parts that have the results that they are, ascending."""
+    found, places = [], []
+    for results, batch in parts:
+        low, high = np.searchsorted(results, [start, end]).tolist()
+        if low < high:
+            found.append(batch.slice(low, high - low))
+            places.append(results[low:high])
+    columns = [concat([batch.column(at) for batch in found]) for at in range(found[0].num_columns)]
+    joined = pa.RecordBatch.from_arrays(columns, schema=found[0].schema)
+    if len(places) == 1:
+        return joined
+    return joined.take(numbers(np.argsort(np.concatenate(places))))

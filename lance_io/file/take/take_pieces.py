@@ -1,0 +1,103 @@
+"""Takes of many bytes, piece by piece: rows are cut by what they take once they are decoded.
+
+    files open, indexes there   as for any take, once for all pieces
+    first piece                 as many rows as pages let expect (`FileView.row_bytes`): mostly all of them
+    each other one              as many as the sizes of those before it let expect, a data round each
+
+So a take of little costs what it did, and one of much holds a piece beside what it has given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lance_io.file.take.take_files import FileTake, prepare_files, read_prepared
+from lance_io.levels.arrays import memory_bytes
+from lance_io.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.file.file_steps import FilesSteps
+    from lance_io.file.open.file_source import FragmentSource, ReadContext
+    from lance_io.file.open.leaf_projection import Projection
+    from lance_io.file.take.take_files import Taken
+    from lance_io.levels.layout import BatchLayout
+    from lance_io.spans import IntArray
+
+    Pick = tuple[FragmentSource, IntArray]
+
+WHOLE_BYTES: Final = 40 * MIB  # of values that are one piece: decoded, joined and ordered they are there three times
+PIECE_BYTES: Final = 16 * MIB  # of each piece of more: reading so many at once is about as fast as it gets
+_GROWTH: Final = 8.0  # rows turned out smaller than expected: so much larger pieces at most
+
+
+class PiecewiseTake:
+    """A take whose pieces are asked for one after the other. Parameters as for `take_files.take`.
+
+    piece_bytes  that a piece has about, but for one row that is larger; None for all rows where these are not many
+    """
+
+    def __init__(
+        self,
+        context: ReadContext,
+        projection: Projection,
+        picks: Sequence[Pick],
+        layout: BatchLayout | None = None,
+        piece_bytes: int | None = None,
+    ) -> None:
+        self._context = context
+        self._projection = projection
+        self._picks = picks
+        self._layout = layout
+        self._piece_bytes = piece_bytes
+        self._by_pick: list[list[FileTake]] | None = None
+        self._at = 0  # the pick whose rows are next
+        self._start = 0  # of these
+        self._scale = 1.0  # of what rows take to what was expected
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all rows were given."""
+        return self._at == len(self._picks)
+
+    def _expected_bytes(self) -> float:
+        """Of all rows, about."""
+        return sum([len(file.rows) * file.view.row_bytes for files in self._by_pick or () for file in files])
+
+    def next(self) -> FilesSteps[tuple[list[Pick], Taken]]:
+        """The next rows, some of those picked, in their order; and their fields."""
+        if self._by_pick is None:
+            self._by_pick = yield from prepare_files(self._context, self._projection, self._picks)
+            if self._piece_bytes is None:
+                self._piece_bytes = WHOLE_BYTES if self._expected_bytes() <= WHOLE_BYTES else PIECE_BYTES
+        assert self._piece_bytes is not None
+        parts: list[list[FileTake]] = []
+        counts: list[int] = []
+        picks: list[Pick] = []
+        expected_bytes = 0.0
+        while not self.is_done:
+            source, rows = self._picks[self._at]
+            files = self._by_pick[self._at]
+            left = len(rows) - self._start
+            row_bytes = self._scale * sum([file.view.row_bytes for file in files])
+            room = self._piece_bytes - expected_bytes
+            count = left if left * row_bytes <= room else int(room / row_bytes)
+            if not count and counts:
+                break
+            start, end = self._start, self._start + max(1, count)
+            is_all = end - start == len(rows)
+            parts.append(files if is_all else [file.part(start, end) for file in files])
+            picks.append((source, rows if is_all else rows[start:end]))
+            counts.append(end - start)
+            expected_bytes += (end - start) * row_bytes
+            self._start = end
+            if end < len(rows):
+                break
+            self._at, self._start = self._at + 1, 0
+        taken = yield from read_prepared(self._context, self._projection, parts, counts, self._layout)
+        if not self.is_done and expected_bytes:
+            arrays = taken if isinstance(taken, list) else taken.columns
+            ratio = max(1.0, sum(map(memory_bytes, arrays))) / expected_bytes
+            self._scale *= max(1 / _GROWTH, ratio)
+        return picks, taken
