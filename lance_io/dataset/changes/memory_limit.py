@@ -26,6 +26,8 @@ MEMORY_LIMIT_BYTES: Final = 512 * MIB
 UNSEEN_ROWS_MAX: Final = (
     1 << 16
 )  # of a batch that no code of the caller's is given: more than is usual cost less to handle
+_BATCH_SHARE: Final = 32  # of the limit: a batch
+_ROWS_GROWTH: Final = 32
 MEMORY_LIMIT_BYTES_MIN: Final = 16 * MIB  # below it batches become so small that nothing else is done than cutting them
 
 
@@ -44,17 +46,46 @@ def limit_of(state: DatasetState, memory_limit: int | None) -> int:
     return check_memory_limit(state.memory_limit if memory_limit is None else memory_limit)
 
 
+def batch_bytes(limit_bytes: int) -> int:
+    """Values of a batch, of which a change of this limit holds a few at a time: what batches are cut by."""
+    return limit_bytes // _BATCH_SHARE
+
+
 def scan_bounds(limit_bytes: int) -> dict[str, Any]:
-    """Options of a scan that is a part of a change: how much it may read ahead."""
-    return {"io_buffer_size": min(IO_BUFFER_BYTES, limit_bytes // 8)}
+    """Options of a scan that is a part of a change: how much it may read ahead, and what values of a batch may take."""
+    return {
+        "io_buffer_size": min(IO_BUFFER_BYTES, limit_bytes // 8),
+        "batch_size_bytes": batch_bytes(limit_bytes),
+    }
 
 
-def batch_rows(state: DatasetState, types: Iterable[pa.DataType], limit_bytes: int) -> int:
-    """Rows of a batch of columns of these types, of which a change holds a few at a time.
+def batch_rows(types: Iterable[pa.DataType], limit_bytes: int, *, rows_max: int = BATCH_ROWS) -> int:
+    """Rows that a batch has at most; where its values take their share of the limit, it ends earlier.
 
-    limit_bytes  of the whole change
+    types     of its columns, be they read or made of what is read
+    rows_max  where all of them have a width, and it is small
     """
-    return max(1, min(BATCH_ROWS, int(limit_bytes / 32 / row_bytes(state, types))))
+    known = list(types)
+    most = rows_max if all(map(has_width, known)) else min(rows_max, BATCH_ROWS)
+    return max(1, min(most, int(batch_bytes(limit_bytes) / max(1.0, sum(map(width_bytes, known))))))
+
+
+class RowsAtOnce:
+    """How many rows are read next where it is not known what they take: by what the last ones took.
+
+    bytes_max   that they may take together, about
+    first_rows  of which nothing is known
+    """
+
+    def __init__(self, bytes_max: int, first_rows: int) -> None:
+        self.num_rows = max(1, first_rows)
+        self._bytes_max = bytes_max
+
+    def saw(self, num_rows: int, num_bytes: int) -> None:
+        """So many rows took so many bytes."""
+        if num_rows:
+            fitting = self._bytes_max * num_rows // max(1, num_bytes)
+            self.num_rows = max(1, min(fitting, num_rows * _ROWS_GROWTH))
 
 
 def row_bytes(state: DatasetState, types: Iterable[pa.DataType]) -> float:
@@ -75,30 +106,23 @@ class ScanBounds:
     batch_size: int | None
     limit_bytes: int
 
-    def options(
-        self, state: DatasetState, types: Iterable[pa.DataType], *, rows_max: int = UNSEEN_ROWS_MAX
-    ) -> dict[str, Any]:
+    def options(self, types: Iterable[pa.DataType], *, rows_max: int = UNSEEN_ROWS_MAX) -> dict[str, Any]:
         """Options of a scan for batches of columns of these types, whether they are read or made of what is read.
 
-        rows_max  of a batch, where nothing else bounds it and all columns have a width
+        rows_max  of a batch, as for `batch_rows`
         """
-        known = list(types)
-        if self.batch_size is not None:
-            num_rows = self.batch_size
-        elif all(map(_has_width, known)):  # whatever else the files have beside these columns
-            width = max(1.0, sum(map(width_bytes, known)))
-            num_rows = max(1, min(rows_max, int(self.limit_bytes / 32 / width)))
-        else:
-            num_rows = batch_rows(state, known, self.limit_bytes)
-        return {"batch_size": num_rows, **scan_bounds(self.limit_bytes)}
+        bounds = scan_bounds(self.limit_bytes)
+        if self.batch_size is not None:  # is kept to the row
+            return {"batch_size": self.batch_size, "io_buffer_size": bounds["io_buffer_size"]}
+        return {"batch_size": batch_rows(types, self.limit_bytes, rows_max=rows_max), **bounds}
 
 
-def _has_width(dtype: pa.DataType) -> bool:
+def has_width(dtype: pa.DataType) -> bool:
     """Whether all values of a type take the same room."""
     if isinstance(dtype, pa.BaseExtensionType):
-        return _has_width(dtype.storage_type)
+        return has_width(dtype.storage_type)
     if pt.is_struct(dtype):
-        return all(_has_width(dtype.field(place).type) for place in range(dtype.num_fields))
+        return all(has_width(dtype.field(place).type) for place in range(dtype.num_fields))
     if pt.is_fixed_size_list(dtype):
-        return _has_width(dtype.value_type)
+        return has_width(dtype.value_type)
     return bool(pt.is_primitive(dtype) or pt.is_decimal(dtype) or pt.is_fixed_size_binary(dtype) or pt.is_null(dtype))

@@ -101,7 +101,7 @@ def _update(
         filter=where,
         with_row_id=state.has_stable_row_ids,
         with_row_address=True,
-        batch_size=batch_rows(state, rows.arrow_schema.types, limit_bytes),
+        batch_size=batch_rows(rows.arrow_schema.types, limit_bytes),
         **scan_bounds(limit_bytes),
     )
     files = files_like(state, version)

@@ -61,7 +61,7 @@ def columns_by_function(
         given = BatchUDF(given.func, found.schema, given.checkpoint_file)
     assert given.output_schema is not None
     types = [*project_taken(state.schema, columns).arrow_schema.types, *given.output_schema.types]
-    options = bounds.options(state, types, rows_max=BATCH_ROWS)
+    options = bounds.options(types, rows_max=BATCH_ROWS)
     return _Function(state, given, columns, options).new_columns(bounds)
 
 

@@ -152,7 +152,7 @@ def _cast_columns(
         return pa.RecordBatch.from_arrays([*arrays, batch.column(ROW_ADDRESS)], [*names, ROW_ADDRESS])
 
     types = [*found.arrow_schema.types, *after.to_arrow().types]
-    options = ScanBounds(None, limit_bytes).options(state, types)
+    options = ScanBounds(None, limit_bytes).options(types)
 
     def values_of(fragment_id: int) -> Stream:
         return projected_batches(state, scan_options(fragments=(fragment_id,), **options), found)

@@ -92,7 +92,7 @@ class LeftJoin:
     def options(self, types: Iterable[pa.DataType]) -> dict[str, Any]:
         """Options of the scan whose batches `find` is given. types: of what it reads beside `columns`."""
         read = [*types, *project_taken(self._state.schema, self.columns).arrow_schema.types]
-        options = self.bounds.options(self._state, read, rows_max=BATCH_ROWS)
+        options = self.bounds.options(read, rows_max=BATCH_ROWS)
         return {**options, "batch_size": min(options["batch_size"], rows_at_once(self._source, self._limit_bytes))}
 
     def prepare(self) -> Plan[None]:

@@ -169,7 +169,7 @@ def _with_known(state: DatasetState, schema: Schema, added: frozenset[int], new:
     check_no_blobs(before, ids, [quoted(one) for one in steps])
     names = {one[0].name for one in steps}
     paths = [quoted(one) for one in steps]
-    options = new.bounds.options(state, project_taken(before, paths).arrow_schema.types)
+    options = new.bounds.options(project_taken(before, paths).arrow_schema.types)
 
     def values_of(fragment_id: int) -> Stream:
         given = yield Open(
@@ -295,7 +295,7 @@ def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: Scan
     found = project(state.schema, dict(columns), with_row_address=True)
     read = dict.fromkeys(path[0] for output in outputs for path in output.sources)
     types = [*found.arrow_schema.types, *(state.arrow_schema.field(name).type for name in read)]
-    options = bounds.options(state, types)
+    options = bounds.options(types)
 
     def values_of(fragment_id: int) -> Stream:
         return projected_batches(state, scan_options(fragments=(fragment_id,), **options), found)
@@ -306,7 +306,7 @@ def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: Scan
 def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, bounds: ScanBounds) -> NewColumns:
     """Columns whose values a caller gives: a row for each row of the table, in the order of a scan."""
     given = _Given(rows, bounds.limit_bytes // _JOINED_SHARE)
-    options = bounds.options(state, rows.schema.types)
+    options = bounds.options(rows.schema.types)
 
     def values_of(fragment_id: int) -> Stream:
         found = yield open_columns(state, fragment_id, [], options)
@@ -338,7 +338,7 @@ def open_columns(state: DatasetState, fragment_id: int, columns: Sequence[Any], 
 class _Given:
     """The rows of a caller, cut anew.
 
-    bytes_max  up to which batches of the caller's are joined
+    bytes_max  up to which batches of the caller's are joined; larger ones go as they are
     """
 
     def __init__(self, rows: Rows | AsyncRows, bytes_max: int) -> None:
@@ -350,12 +350,15 @@ class _Given:
         """The next rows, some or so many. Raises `OperationError` if there are none."""
         parts: list[pa.RecordBatch] = []
         missing, num_bytes = num_rows, 0
-        while missing and num_bytes < self._bytes_max:
+        while missing:
             part = self._rest.slice(0, missing)
-            self._rest = self._rest.slice(part.num_rows)
             if part.num_rows:
+                num_bytes += part.nbytes
+                if parts and num_bytes > self._bytes_max:
+                    break
+                self._rest = self._rest.slice(part.num_rows)
                 parts.append(part)
-                missing, num_bytes = missing - part.num_rows, num_bytes + part.nbytes
+                missing -= part.num_rows
                 continue
             batch = yield NextBatch(self._rows)
             if batch is None:

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from lance_io.dataset.changes.row_progress import RowProgress
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
@@ -22,7 +21,10 @@ from lance_io.dataset.write.data_files import FileLimits, NewFiles
 from lance_io.errors import OperationError
 from lance_io.format.schema import LINEAGE_NAMES
 from lance_io.format.version import V0_1
-from lance_io.levels.arrays import values_of
+from lance_io.levels.arrays import numbers, values_of
+from lance_io.levels.portable import compact_batch
+from lance_io.levels.row_sizes import cut_by_size, row_sizes
+from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
 from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX
@@ -31,15 +33,19 @@ from lance_io.table.transaction.draft import TOMBSTONE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    import pyarrow as pa
+
     from lance_io.dataset.version.file_listing import Progress
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan, Request
     from lance_io.plans.streams import Stream
+    from lance_io.spans import IntArray
     from lance_io.table.manifest.fragment import DataFile, Fragment
 
-_FILL_ROWS: Final = 1 << 13  # of deleted rows that are written at once
+_FILL_ROWS: Final = 1 << 13  # of deleted rows that are written at once,
+_FILL_BYTES: Final = 8 * MIB  # and of values that are for them
 
 
 def column_files(
@@ -211,10 +217,11 @@ class _Spread:
         values = batch.drop_columns([ROW_ADDRESS])
         first, last = int(offsets[0]), int(offsets[-1])
         yield from self._fill(values if self._last is None else self._last, first - self._end)
-        if last - first + 1 != len(offsets):
+        if last - first + 1 == len(offsets):
+            yield from self._files.add(values)
+        else:
             positions = np.arange(first, last + 1)
-            values = values.take(pa.array(np.searchsorted(offsets, positions, side="right") - 1))
-        yield from self._files.add(values)
+            yield from self._add_some(values, np.searchsorted(offsets, positions, side="right") - 1)
         self._told.add(last + 1 - self._end)
         self._end = last + 1
         self._last = values.slice(values.num_rows - 1)
@@ -228,7 +235,14 @@ class _Spread:
 
     def _fill(self, row: pa.RecordBatch, num_rows: int) -> Plan[None]:
         """The first row of a batch, as often as this."""
+        row = row.slice(0, 1)
         while num_rows > 0:
             part = min(num_rows, _FILL_ROWS)
-            yield from self._files.add(row.take(pa.array(np.zeros(part, dtype=np.int64))))
+            yield from self._add_some(row, np.zeros(part, np.int64))
             num_rows -= part
+
+    def _add_some(self, values: pa.RecordBatch, rows: IntArray) -> Plan[None]:
+        """Rows of a batch, in any order and as often as they are named."""
+        values = compact_batch(values)
+        for start, end in cut_by_size(row_sizes(values.columns, values.num_rows)[rows], _FILL_BYTES):
+            yield from self._files.add(values.take(numbers(rows[start:end])))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from lance_io.dataset.changes.memory_limit import batch_bytes
 from lance_io.dataset.columns.join_keys import ROW, KeyedSource, LastRows, all_last_rows, keyed_rows
 from lance_io.dataset.join.keyed_rows import KeyedRows
 from lance_io.dataset.join.placed_rows import POSITION_BYTES, PlacedRows
@@ -20,6 +21,7 @@ from lance_io.dataset.join.row_keys import partitions
 from lance_io.dataset.join.spilled_batches import BUCKETS_MAX, Buckets
 from lance_io.levels.arrays import numbers, values_of
 from lance_io.levels.portable import compact_batch
+from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.limits import BATCH_ROWS
 from lance_io.plans.cpu_requests import Compute
 
@@ -48,7 +50,6 @@ class SortedValues:
         self._right_on = right_on
         self._limit_bytes = limit_bytes
         self._share_bytes = limit_bytes // BUCKETS_SHARE
-        self._batch_rows = rows_at_once(source, limit_bytes)
         num_buckets = -(-left.num_rows * _PAIR_BYTES // self._share_bytes)
         self._pairs = Buckets(max(1, min(BUCKETS_MAX, num_buckets)), self._share_bytes)  # by the caller's row
         self._num_pairs = 0
@@ -136,9 +137,8 @@ class SortedValues:
 
     def _put(self, piece: pa.RecordBatch, rows: IntArray, positions: IntArray, placed: PlacedRows) -> None:
         values = compact_batch(piece.drop_columns([self._right_on]))
-        for start in range(0, len(rows), self._batch_rows):
-            chosen = slice(start, start + self._batch_rows)
-            placed.add(values.take(numbers(rows[chosen])), positions[chosen])
+        for start, end in cut_by_size(row_sizes(values.columns, values.num_rows)[rows], batch_bytes(self._limit_bytes)):
+            placed.add(values.take(numbers(rows[start:end])), positions[start:end])
 
     # -- values in the order of the table -----------------------------------------------------------------------------
 

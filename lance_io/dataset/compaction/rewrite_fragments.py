@@ -142,17 +142,11 @@ def scan_of(state: DatasetState, places: Sequence[int], options: CompactionOptio
     budget = budget_of(state, options)
     return scan_options(
         fragments=tuple(state.fragment_ids[place] for place in places),
-        batch_size=options.batch_size or _batch_rows(state, places, budget.batch_bytes),
+        batch_size=options.batch_size or BATCH_ROWS_MAX,
+        batch_size_bytes=budget.batch_bytes,
         io_buffer_size=budget.ahead_bytes if options.io_buffer_size is None else options.io_buffer_size,
         scan_in_order=True,
     )
-
-
-def _batch_rows(state: DatasetState, places: Sequence[int], batch_bytes: int) -> int:
-    """Rows of about so many bytes, as they are stored."""
-    num_rows = sum(int(state.physical_rows[place]) for place in places)
-    num_bytes = sum(file.size_bytes or 0 for place in places for file in state.manifest.fragments[place].files)
-    return max(1, min(BATCH_ROWS_MAX, batch_bytes * num_rows // max(1, num_bytes)))
 
 
 # -- ids and versions of rows ------------------------------------------------------------------------------------------

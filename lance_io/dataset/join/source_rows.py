@@ -16,11 +16,12 @@ import pyarrow.types as pt
 from lance_io.dataset.join.spilled_batches import SpilledBatches
 from lance_io.dataset.write.data_files import NextBatch
 from lance_io.dataset.write.input_data import Rows
+from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -91,12 +92,17 @@ class SourceRows:
 
     def _add_pieces(self, batch: pa.RecordBatch, num_bytes: int, held: bool) -> None:
         self.num_bytes += num_bytes
-        rows_max = min(PIECE_ROWS, max(1, self._piece_bytes * batch.num_rows // max(1, num_bytes)))
-        for start in range(0, batch.num_rows, rows_max):
-            self._add_piece(batch.slice(start, rows_max))
+        for first, last in self._parts(batch, num_bytes):
+            for start in range(first, last, PIECE_ROWS):
+                self._add_piece(batch.slice(start, min(PIECE_ROWS, last - start)))
         self._held_bytes += 0 if held else num_bytes
         if self.is_spilled or self._held_bytes > self._memory_bytes:
             self._spill()
+
+    def _parts(self, batch: pa.RecordBatch, num_bytes: int) -> Iterable[tuple[int, int]]:
+        if num_bytes <= self._piece_bytes:
+            return [(0, batch.num_rows)]
+        return cut_by_size(row_sizes(batch.columns, batch.num_rows), self._piece_bytes)
 
     def _add_piece(self, piece: pa.RecordBatch) -> None:
         self.starts.append(self.num_rows)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.changes.delete_rows import Offsets
-from lance_io.dataset.changes.memory_limit import scan_bounds
+from lance_io.dataset.changes.memory_limit import has_width, scan_bounds
 from lance_io.dataset.join.keyed_rows import KeyedRows
 from lance_io.dataset.join.row_keys import TABLE_BYTES, key_filter, key_width, partitions, passing_rows
 from lance_io.dataset.join.spilled_batches import BUCKETS_MAX, Buckets
@@ -300,7 +300,13 @@ class _Join:
         types = [self._state.schema.fields[self._place(name)].arrow_type for name in self._on]
         key_bytes = 2 * key_width(types) + TABLE_BYTES + _ROW_BYTES
         source, target = self._source_columns, self._target_columns
-        return key_bytes + self._bytes_of(source), key_bytes + self._bytes_of(target)
+        given = self._bytes_of(source)
+        if not all(has_width(self._type(name)) for name in source):
+            given = max(given, 2 * self._source.num_bytes // max(1, self._source.num_rows))
+        return key_bytes + given, key_bytes + self._bytes_of(target)
+
+    def _type(self, name: str) -> pa.DataType:
+        return self._state.schema.fields[self._place(name)].arrow_type
 
     def _place(self, name: str) -> int:
         return self._state.schema.names.index(name)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lance_io.dataset.changes.memory_limit import batch_rows, scan_bounds
+from lance_io.dataset.changes.memory_limit import batch_bytes, batch_rows, scan_bounds
 from lance_io.dataset.columns.rewrite_columns import file_losing_start, write_fragment_columns
+from lance_io.dataset.columns.sorted_values import rows_at_once
 from lance_io.dataset.join.placed_rows import POSITION_BYTES, PlacedRows, RowPositions
 from lance_io.dataset.merge.match_rows import ROW
 from lance_io.dataset.merge.source_fit import arranged
@@ -27,6 +28,7 @@ from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.format.schema import Schema
 from lance_io.format.version import V2_0
 from lance_io.levels.arrays import numbers, values_of
+from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.plans.cpu_requests import Compute
 from lance_io.table.transaction.draft import TOMBSTONE
 
@@ -109,7 +111,9 @@ class ColumnPatcher:
         files  of `schema`
         told   is told how many rows have their new values
         """
-        state, num_bytes = self._state, self._source.num_bytes + self._source.num_rows * POSITION_BYTES
+        state, source = self._state, self._source
+        row_bytes = source.num_bytes / max(1, source.num_rows) + POSITION_BYTES
+        num_bytes = int(row_bytes * max(source.num_rows, matches.num_updated))  # one row may be for many
         positions = RowPositions(state, state.all_places)
         rows = PlacedRows(self._rows_schema(), positions.num_rows, num_bytes, self._limit_bytes // 8)
         num_met = np.zeros(len(state.all_places), np.int64)
@@ -147,13 +151,17 @@ class ColumnPatcher:
     def _put(
         self, piece: pa.RecordBatch, first: int, pairs: pa.RecordBatch, rows: PlacedRows, positions: IntArray
     ) -> None:
-        chosen = numbers(values_of(pairs.column(ROW)) - first)
-        columns = dict(zip(self._fit.names, self._fit.rows(piece, chosen), strict=True))
-        arrays = [
-            arranged(columns[field.name], self._given[field.name], field, output.field.type)
-            for field, output in zip(self._fields, self._projection.outputs, strict=False)
-        ]
-        rows.add(pa.RecordBatch.from_arrays(arrays, [field.name for field in self._fields]), positions)
+        chosen = values_of(pairs.column(ROW)) - first
+        sizes = row_sizes(piece.columns, piece.num_rows)[chosen]
+        for start, end in cut_by_size(sizes, batch_bytes(self._limit_bytes)):
+            given = self._fit.rows(piece, numbers(chosen[start:end]))
+            columns = dict(zip(self._fit.names, given, strict=True))
+            arrays = [
+                arranged(columns[field.name], self._given[field.name], field, output.field.type)
+                for field, output in zip(self._fields, self._projection.outputs, strict=False)
+            ]
+            placed = pa.RecordBatch.from_arrays(arrays, [field.name for field in self._fields])
+            rows.add(placed, positions[start:end])
 
     def _patch(self, rows: PlacedRows, positions: RowPositions, batch: pa.RecordBatch) -> Compute[pa.RecordBatch]:
         return Compute(partial(_patched, rows, positions, batch), lambda: self._limit_bytes)
@@ -162,7 +170,10 @@ class ColumnPatcher:
         options = scan_options(
             fragments=(fragment_id,),
             with_row_address=True,
-            batch_size=batch_rows(self._state, self._projection.arrow_schema.types, self._limit_bytes),
+            batch_size=min(
+                batch_rows(self._projection.arrow_schema.types, self._limit_bytes),
+                rows_at_once(self._source, self._limit_bytes),
+            ),
             **scan_bounds(self._limit_bytes),
         )
         return projected_batches(self._state, options, self._projection)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lance_io.dataset.blobs.blob_values import with_binaries
 from lance_io.dataset.changes.blob_payloads import BlobPayloads
-from lance_io.dataset.changes.memory_limit import row_bytes
+from lance_io.dataset.changes.memory_limit import RowsAtOnce, batch_bytes, has_width, row_bytes
 from lance_io.dataset.changes.rewrite_rows import with_row_ids
 from lance_io.dataset.merge.match_rows import ROW
 from lance_io.dataset.merge.source_fit import joined_struct, padded_struct
@@ -23,10 +23,11 @@ from lance_io.dataset.version.column_lists import project
 from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.format.schema import Schema
 from lance_io.levels.arrays import numbers, values_of
+from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.plans.cpu_requests import Compute
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -82,6 +83,7 @@ class RowWriter:
         self._fit = fit
         self._files = files
         self._ids: list[U64Array] = []
+        self._batch_bytes = batch_bytes(limit_bytes)
         self._target = _TargetColumns(state, fit, limit_bytes) if self._pads else None
 
     def write_updated(self, matches: RowMatches) -> Plan[None]:
@@ -97,15 +99,24 @@ class RowWriter:
                 self._ids.append(values_of(pairs.column(ROW_ID)))
 
     def _write_pairs(self, piece: pa.RecordBatch, first: int, pairs: pa.RecordBatch) -> Plan[None]:
-        step = pairs.num_rows if self._target is None else self._target.rows_at_once
-        for start in range(0, pairs.num_rows, step):
-            part = pairs.slice(start, step)
-            positions = values_of(part.column(ROW)) - first
+        positions_of_all = values_of(pairs.column(ROW)) - first
+        sizes = row_sizes(piece.columns, piece.num_rows)[positions_of_all]
+        for start, end in self._parts(sizes):
+            part, positions = pairs.slice(start, end - start), positions_of_all[start:end]
             given = yield Compute(partial(self._given, piece, positions), lambda: piece.nbytes)
             if self._target is None:
                 yield from self._add(given)
             else:
                 yield from self._add_with_target(given, part.column(ROW_ADDRESS))
+
+    def _parts(self, sizes: IntArray) -> Iterator[tuple[int, int]]:
+        """Rows that are written at once: of the source's so many bytes, and what the table's columns let expect."""
+        for first, last in cut_by_size(sizes, self._batch_bytes):
+            start = first
+            while start < last:
+                end = last if self._target is None else min(last, start + self._target.at_once.num_rows)
+                yield start, end
+                start = end
 
     def _given(self, piece: pa.RecordBatch, positions: IntArray) -> list[pa.Array]:
         """The columns of the source, of some rows of a piece."""
@@ -116,11 +127,12 @@ class RowWriter:
         assert self._target is not None
         taken = yield from self._target.take(values_of(addresses))
         start = 0
-        for load in self._target.payloads.batches(taken):
-            others = yield from load
-            part = [array.slice(start, others.num_rows) for array in given]
-            yield from self._add(self._joined(part, others))
-            start += others.num_rows
+        for batch in taken.to_batches():
+            for load in self._target.payloads.batches(batch):
+                others = yield from load
+                part = [array.slice(start, others.num_rows) for array in given]
+                yield from self._add(self._joined(part, others))
+                start += others.num_rows
 
     def _joined(self, given: Sequence[pa.Array], others: pa.RecordBatch) -> list[pa.Array]:
         fit = self._fit
@@ -202,11 +214,16 @@ class _TargetColumns:
         self._state = state
         self._take: PreparedTake = prepare(state, projection)
         self.payloads = BlobPayloads(state, projection, limit_bytes // 8)
-        self.rows_at_once = max(1, int(limit_bytes / 16 / row_bytes(state, projection.arrow_schema.types)))
+        types = projection.arrow_schema.types
+        fitting = int(limit_bytes / 16 / row_bytes(state, types))
+        # Where no request has to be waited for, what the columns take is found by reading one row first.
+        is_unknown = state.is_local and not all(map(has_width, types))
+        self.at_once = RowsAtOnce(limit_bytes // 16, 1 if is_unknown else fitting)
 
-    def take(self, addresses: npt.NDArray[np.uint64]) -> Plan[pa.RecordBatch]:
+    def take(self, addresses: npt.NDArray[np.uint64]) -> Plan[pa.Table]:
         """Rows, with their addresses; blobs as descriptions, of which `payloads` makes bytes."""
         signed = addresses.astype(np.int64)
         places = self._state.places_of(signed >> OFFSET_BITS)
         taken = yield from take_grouped(self._state, group_rows(places, signed & OFFSET_MASK), self._take)
-        return taken.combine_chunks().to_batches()[0]
+        self.at_once.saw(taken.num_rows, taken.nbytes)
+        return taken
