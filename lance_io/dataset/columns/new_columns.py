@@ -350,15 +350,15 @@ class _Given:
         """The next rows, some or so many. Raises `OperationError` if there are none."""
         parts: list[pa.RecordBatch] = []
         missing, num_bytes = num_rows, 0
-        while missing:
+        while missing and num_bytes < self._bytes_max:
             part = self._rest.slice(0, missing)
             if part.num_rows:
-                num_bytes += part.nbytes
-                if parts and num_bytes > self._bytes_max:
+                part_bytes = part.nbytes
+                if parts and part_bytes > self._bytes_max:
                     break
                 self._rest = self._rest.slice(part.num_rows)
                 parts.append(part)
-                missing -= part.num_rows
+                missing, num_bytes = missing - part.num_rows, num_bytes + part_bytes
                 continue
             batch = yield NextBatch(self._rows)
             if batch is None:
