@@ -73,6 +73,21 @@ def as_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     return stored.cast(dtype)
 
 
+def narrowed(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """A storage array without the members of structs, at any depth, that the declared type does not have."""
+    if not dtype.num_fields:
+        return array
+    if isinstance(array, pa.StructArray):
+        places = [array.type.get_field_index(dtype.field(place).name) for place in range(dtype.num_fields)]
+        members = [narrowed(array.field(at), dtype.field(place).type) for place, at in enumerate(places)]
+        fields = [array.type.field(at).with_type(one.type) for at, one in zip(places, members, strict=True)]
+        return pa.StructArray.from_arrays(members, fields=fields, mask=array.is_null() if array.null_count else None)
+    if isinstance(array, (pa.ListArray, pa.LargeListArray)):
+        items, offsets = items_of(array)
+        return with_items(array, offsets, narrowed(items, dtype.value_type))
+    return array
+
+
 def concat(arrays: list[pa.Array]) -> pa.Array:
     """One array of the first one's type, as `join_arrays`.
 

@@ -279,3 +279,24 @@ def test_a_mark_of_false_packs_nothing(tmp_path: Path, version: str) -> None:
             read(table)
         with pytest.raises((OSError, pa.ArrowInvalid), match=r"different sizes|expected 0 got"):
             read(lance.dataset(theirs))
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize(
+    "columns",
+    [["o.st"], ["o.st.a"], ["o.st.a", "o.x"], ["o.st.b", "o.st.a"], ["o.st", "o"], ["st.a"]],
+    ids=str,
+)
+def test_members_of_packed_structs_inside_others_are_taken(tmp_path: Path, version: str, columns: list[str]) -> None:
+    inner = pa.field("st", pa.struct([("a", pa.int32()), ("b", pa.int64())]), metadata={"packed": "true"})
+    outer = pa.struct([pa.field("x", pa.int32()), inner])
+    values = [{"x": row, "st": {"a": row, "b": row * 2}} for row in range(9)]
+    schema = pa.schema([inner, pa.field("o", outer), pa.field("l", pa.list_(outer))])
+    rows = {"st": [one["st"] for one in values], "o": values, "l": [values[:row] for row in range(9)]}
+    lance_io.write_dataset(pa.table(rows, schema=schema), tmp_path / "t", data_storage_version=version)
+    taken = lance_io.dataset(tmp_path / "t").take([7, 2, 5], columns=columns)
+    expected = lance.dataset(tmp_path / "t").take([7, 2, 5], columns=columns)
+    assert taken.to_pydict() == expected.to_pydict()
+    assert taken.schema.types == expected.schema.types
+    below_list = lance_io.dataset(tmp_path / "t").take([2], columns=["l.item.st.b"])  # which pylance cannot read
+    assert below_list.to_pydict() == {"l": [[{"st": {"b": 0}}, {"st": {"b": 2}}]]}

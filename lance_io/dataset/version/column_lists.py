@@ -26,7 +26,7 @@ from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFF
 from lance_io.errors import BindError
 from lance_io.format.logical_types import LISTS
 from lance_io.format.schema import first_member, split_path
-from lance_io.levels.retype import needs_retyping
+from lance_io.levels.retype import narrowed, needs_retyping
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class OutputColumn:
     field     its Arrow field, called `name`
     computed  how it is made of other columns; None for one that is read
     parts     paths of what is left of it where members were pruned; empty where it is whole
+    narrows   what is read has members that are not shown: those of packed structs are stored together
     """
 
     name: str
@@ -62,6 +63,7 @@ class OutputColumn:
     field: pa.Field
     computed: ComputedColumn | None = None
     parts: tuple[tuple[str, ...], ...] = ()
+    narrows: bool = False
 
     @property
     def is_system(self) -> bool:
@@ -79,7 +81,8 @@ class OutputColumn:
         Raises `EvaluationError` where a row cannot be computed.
         """
         if self.computed is None:
-            return extract(columns[self.path[0]], self.path[1:])
+            found = extract(columns[self.path[0]], self.path[1:])
+            return narrowed(found, self.field.type) if self.narrows else found
         return self.computed.values(columns, num_rows)
 
 
@@ -102,7 +105,7 @@ class Projection:
     @cached_property
     def plain_names(self) -> list[str] | None:
         """What the outputs are called among the columns that are read; None unless each is one of these, as it is."""
-        if any(output.computed is not None or len(output.path) != 1 for output in self.outputs):
+        if any(one.computed is not None or len(one.path) != 1 or one.narrows for one in self.outputs):
             return None
         return [output.path[0] for output in self.outputs]
 
@@ -218,13 +221,13 @@ def as_list(columns: Any) -> Columns:
 def _select(schema: Schema, names: list[str]) -> Iterator[OutputColumn]:
     paths = [_path(schema, name) for name in names]
     members: dict[str, dict[tuple[str, ...], None]] = {}
-    whole: set[str] = set()
+    stored: dict[str, dict[tuple[str, ...], None]] = {}
     for path in paths:
         if not _is_system(path):
             steps = fields_along(schema, path, through_lists=True)
+            packed = next((depth for depth, step in enumerate(steps, 1) if step.is_packed), len(path))
             members.setdefault(path[0], {})[path] = None
-            if len(path) == 1 or any(step.is_packed for step in steps):
-                whole.add(path[0])
+            stored.setdefault(path[0], {})[path[:packed]] = None
     below = (path for each in members.values() for path in each)
     pruned = {field.name: field for field in prune(schema, below, as_stored=False)}
     for path in paths:
@@ -233,7 +236,8 @@ def _select(schema: Schema, names: list[str]) -> Iterator[OutputColumn]:
             yield OutputColumn(top, path, system_field(top))
         elif (wanted := members.pop(top, None)) is not None:
             shown = pruned[top].describe_blobs().to_arrow()
-            yield OutputColumn(top, (top,), shown, parts=() if top in whole else tuple(wanted))
+            parts = () if (top,) in stored[top] else tuple(stored[top])
+            yield OutputColumn(top, (top,), shown, parts=parts, narrows=stored[top].keys() != wanted.keys())
 
 
 def _with_sure_offset(output: OutputColumn) -> OutputColumn:
