@@ -4,9 +4,10 @@
     python scripts/change_memory.py merge vectors --size-mib 4096 --limit-mib 512 --library lance
 
     change  update (1 % of the rows), merge (10 %, of a reader, in no order), patch (the same, of two columns, as
-            columns), compact (16 fragments or more, each of less than 500,000 rows)
+            columns), compact (16 fragments or more, each of less than 500,000 rows); of all rows: rewrite (an update of
+            the widest column), column (a new one, computed of that), take and shuffle (of it, in order or in none)
     kind    rows (100 B), vectors (4 KB), blobs (1 MB), sparse (vectors of which the table has none, but the source of a
-            merge)
+            merge), texts (1 MB, which compress a hundredfold), zeros (the same, compressed a thousandfold by zstd)
 
 The table is made in `--folder`, a temporary one by default, and is gone afterwards. Prints JSON: sizes in MiB, seconds.
 """
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MIB: Final = 1 << 20
-ROW_BYTES: Final = {"rows": 100, "vectors": 4096, "blobs": MIB, "sparse": 4096}
+ROW_BYTES: Final = {"rows": 100, "vectors": 4096, "blobs": MIB, "sparse": 4096, "texts": MIB, "zeros": MIB}
 BATCH_BYTES: Final = 4 * MIB
-CHANGES: Final = ("update", "merge", "patch", "compact")
+CHANGES: Final = ("update", "merge", "patch", "compact", "rewrite", "column", "take", "shuffle")
+TAKES: Final = ("take", "shuffle")
 FRAGMENTS_MIN: Final = 16
 FRAGMENT_ROWS_MAX: Final = 400_000
 SCATTER: Final = 1_000_003  # a prime that divides no number of rows here
@@ -80,6 +82,9 @@ def batches(kind: str, numbers: Any, *, is_source: bool = True) -> Iterator[pa.R
         elif kind in ("vectors", "sparse"):
             values = pa.array(random.random(1024 * len(part), dtype=np.float32))
             columns["vector"] = pa.FixedSizeListArray.from_arrays(values, 1024)
+        elif kind in ("texts", "zeros"):
+            words = [f"{number} " * (MIB // len(f"{number} ")) if kind == "texts" else "\0" * MIB for number in part]
+            columns["text"] = pa.array(words)
         else:
             columns["blob"] = pa.array([random.bytes(MIB) for _ in range(len(part))], pa.large_binary())
         yield pa.RecordBatch.from_pydict(columns, schema=schema_of(kind))
@@ -93,6 +98,8 @@ def schema_of(kind: str) -> pa.Schema:
         "rows": [("a", pa.int64()), ("b", pa.int64()), ("c", pa.int64()), ("text", pa.string())],
         "vectors": [("vector", pa.list_(pa.float32(), 1024))],
         "sparse": [("vector", pa.list_(pa.float32(), 1024))],
+        "texts": [("text", pa.string())],
+        "zeros": [pa.field("text", pa.string(), metadata={"lance-encoding:compression": "zstd"})],
         "blobs": [pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})],
     }[kind]
     return pa.schema([("id", pa.int64()), ("n", pa.int64()), *more])
@@ -134,13 +141,25 @@ def change(what: str, kind: str, path: str, num_rows: int, limit_mib: int, libra
     options = {"storage_options": DURABILITY} if library == "lance_io" else {}
     bounds: dict[str, Any] = {"memory_limit": limit_mib * MIB} if library == "lance_io" else {}
     dataset = module.dataset(path, **options)
+    dataset.take([0])
     before, started = resident_mib("VmRSS"), time.perf_counter()
+    more: dict[str, Any] = {}
     if what == "update":
         done = dataset.update({"n": "n + 1"}, where="id % 100 = 7", **bounds)
         assert done["num_rows_updated"] == len(range(7, num_rows, 100))
     elif what == "compact":
         compacted = dataset.optimize.compact_files(**bounds)
         assert compacted.fragments_removed > compacted.fragments_added > 0, compacted
+    elif what == "rewrite":
+        done = dataset.update({"text": "concat(text, 'x')"}, **bounds)
+        assert done["num_rows_updated"] == num_rows
+    elif what == "column":
+        dataset.add_columns({"upper": "upper(text)"}, **bounds)
+    elif what in TAKES:
+        order = range(num_rows) if what == "take" else [place * SCATTER % num_rows for place in range(num_rows)]
+        taken = dataset.take(order, columns=["text"])
+        assert taken.num_rows == num_rows
+        more["gives"] = round(taken.nbytes / MIB)
     else:
         clauses = dataset.merge_insert("id").when_matched_update_all()
         source = reader(kind, SourceNumbers(num_rows))
@@ -152,7 +171,12 @@ def change(what: str, kind: str, path: str, num_rows: int, limit_mib: int, libra
         done = clauses.execute(source, **bounds)
         assert done["num_updated_rows"] == num_rows // 10
     seconds = time.perf_counter() - started
-    return {"before": round(before), "grown": round(resident_mib("VmHWM") - before), "seconds": round(seconds, 1)}
+    return {
+        "before": round(before),
+        "grown": round(resident_mib("VmHWM") - before),
+        "seconds": round(seconds, 1),
+        **more,
+    }
 
 
 def _narrowed(source: pa.RecordBatchReader) -> pa.RecordBatchReader:
