@@ -285,9 +285,9 @@ CAMPAIGNS: Final = (
         "a merge of 10 % from a reader, a compaction; and of texts of 1 MiB, which compress a hundredfold or a "
         "thousandfold, an update and a new column of all rows and takes of them, which may have what they give and "
         "128 MiB (no array of 32-bit offsets holds those of 4 GiB). The most memory that a fresh process has, less "
-        "what it has after import and opening, is at most `memory_limit` and 256 MiB, whatever the size of the table. pylance, which "
-        "knows no such limit, is beside it up to 4 GiB, stopped at 12 GiB of memory; tables larger than that are of "
-        "vectors alone.",
+        "what it has after import and opening, is at most `memory_limit` and 256 MiB, whatever the size of the table. "
+        "pylance, which knows no such limit, is beside it up to 4 GiB, stopped at 12 GiB of memory; tables larger than "
+        "that are of vectors alone.",
     ),
     Campaign(
         "mutants",

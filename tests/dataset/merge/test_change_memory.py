@@ -29,6 +29,15 @@ def test_changes_keep_to_their_limit(tmp_path: Path, change: str, kind: str, lim
     assert found["grown"] <= limit_mib + (BESIDE_MIB if SIZE_MIB >= FULL else BESIDE_MIB // 2), found
 
 
+@pytest.mark.parametrize(
+    ("change", "kind"), [("rewrite", "texts"), ("compact", "zeros"), ("column", "zeros"), ("merge", "texts")]
+)
+def test_values_that_compress_well_count_decoded(tmp_path: Path, change: str, kind: str) -> None:
+    """Files of some kilobytes; what batches had by their bytes was the whole table."""
+    found = measure(change, kind, max(SIZE_MIB, 320), 64, folder=str(tmp_path))
+    assert found["grown"] <= 64 + BESIDE_MIB - 32, found
+
+
 @pytest.mark.skipif(SIZE_MIB >= FULL, reason="one size")
 def test_a_source_on_disk_stays_there(tmp_path: Path) -> None:
     """410 MiB for a tenth of the rows of a table that is a hundredth of that."""
