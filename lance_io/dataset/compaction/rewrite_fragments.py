@@ -126,7 +126,9 @@ def rewrite_rows_of(
     def add(batch: pa.RecordBatch) -> Plan[None]:
         if copies is not None:
             batch = yield from copies.locate(batch)
-        yield from files.add(batch, held=True)
+        # A small part of what was decoded together would keep all of that until its page is full.
+        is_most = 2 * batch.nbytes >= batch.get_total_buffer_size()
+        yield from files.add(batch, held=is_most)
 
     yield EachInPlan(_rows_of(state, places, options), add)
     yield from files.finish()
