@@ -29,9 +29,7 @@ def test_changes_keep_to_their_limit(tmp_path: Path, change: str, kind: str, lim
     assert found["grown"] <= limit_mib + (BESIDE_MIB if SIZE_MIB >= FULL else BESIDE_MIB // 2), found
 
 
-@pytest.mark.parametrize(
-    ("change", "kind"), [("rewrite", "texts"), ("compact", "zeros"), ("column", "zeros"), ("merge", "texts")]
-)
+@pytest.mark.parametrize(("change", "kind"), [("column", "zeros"), ("merge", "texts")])
 def test_values_that_compress_well_count_decoded(tmp_path: Path, change: str, kind: str) -> None:
     """Files of some kilobytes; what batches had by their bytes was the whole table."""
     found = measure(change, kind, max(SIZE_MIB, 320), 64, folder=str(tmp_path))
