@@ -152,7 +152,7 @@ def test_a_scan_that_is_given_up_gives_everything_back(
 ) -> None:
     uri, _ = written
     session, shared = scheduled()
-    batches = lance_io.dataset(uri, session=session).to_batches(batch_size=7)
+    batches: Any = lance_io.dataset(uri, session=session).to_batches(batch_size=7)
     assert next(batches).num_rows == 7
     batches.close()
     while shared.pool.avail_bytes < BUDGET:  # what was begun ends by itself
