@@ -22,6 +22,7 @@ from lance_io.format.error_context import at_pages
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.join import join_arrays
 from lance_io.records import dataclass
+from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -209,10 +210,10 @@ class Cutter:
         return [part for leaf in self.leaves.values() for part in leaf.parts(end)]
 
     def begin_ahead(self) -> None:
-        """Have the next part of each leaf decoded, where there is room for it."""
+        """Have the next parts of each leaf decoded, as many as there are processors and room for them."""
         if self.has_parts:
             for leaf in self.leaves.values():
-                for part in islice(leaf.parts(self.end), 1):
+                for part in islice(leaf.parts(self.end), cpu_count()):
                     part.begin_ahead()
 
     def all(self) -> Iterator[ScanBatch]:

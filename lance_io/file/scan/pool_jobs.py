@@ -28,7 +28,7 @@ J = TypeVar("J", bound="PoolJob[Any]")
 
 def ahead_bytes_max() -> int:
     """What a scan may decode before it is needed: more where more processors have to be kept busy."""
-    return max(limits.SCAN_AHEAD_BYTES, limits.SCAN_PART_BYTES * 2 * cpu_count())
+    return max(limits.SCAN_AHEAD_BYTES, limits.SCAN_PART_BYTES * cpu_count())
 
 
 class PoolJob(Generic[T]):
