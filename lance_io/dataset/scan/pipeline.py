@@ -28,9 +28,10 @@ from lance_io.levels.portable import compact
 from lance_io.levels.retype import batch_as, concat
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import MIB
+from lance_io.plans.streams import Items
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lance_io.dataset.blobs.blob_values import BlobBinaries
     from lance_io.dataset.rows.read_rows import RowReader
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
     from lance_io.filters import Predicate
     from lance_io.format.schema import Field
     from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
     from lance_io.spans import IntArray
 
     Batch = ScanBatch | JoinedBatch
+    Cut = Callable[[list[tuple[int, pa.RecordBatch]]], Iterable[Any]]
 
 DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
 LATE_ROWS_FIRST = 16  # rows of columns that may be large are read late at first,
@@ -359,12 +362,13 @@ class Pipeline:
         mask = self._mask_of(sources)
         return [_Joined.of(sources, mask, [name for name in sources[0].columns if name in self._shown])]
 
-    def push(self, prepared: Sequence[_Rows | _Spans | _Joined]) -> Plan[list[Any]]:
-        """Take the next rows, as `prepare` has given them; gives `[(span, record batch)]`, which may be empty.
+    def push(self, prepared: Sequence[_Rows | _Spans | _Joined], cut: Cut) -> Stream:
+        """Take the next rows, as `prepare` has given them, and give the batches that are ready, each when it is.
+
+        cut  what is given of `[(span, record batch)]`
 
         Of rows of several spans that are not given out apart the batch has the number of the first.
         """
-        results: list[tuple[int, pa.RecordBatch]] = []
         for rows in prepared:
             kept = rows if isinstance(rows, _Spans) else self._limit(rows)
             if not kept.num_rows:
@@ -374,16 +378,13 @@ class Pipeline:
                 counts = kept.counts
                 runs = [(self._plan.spans[span].place, num_rows) for span, num_rows in counts]
                 batch = yield from self._assemble(kept.columns, runs)
-                if self._apart and isinstance(kept, _Spans):
-                    results.extend(_apart(batch, counts))
-                else:
-                    results.append((counts[0][0], batch))
+                is_split = self._apart and isinstance(kept, _Spans)
+                yield Items(cut([*_apart(batch, counts)] if is_split else [(counts[0][0], batch)]))
                 continue
             assert not isinstance(kept, _Spans), "there is a filter"
-            yield from self._wait(kept, results)
-        return results
+            yield from self._wait(kept, cut)
 
-    def _wait(self, kept: _Rows | _Joined, results: list[tuple[int, pa.RecordBatch]]) -> Plan[None]:
+    def _wait(self, kept: _Rows | _Joined, cut: Cut) -> Stream:
         """Have some rows wait for their late columns, which are read whenever enough do.
 
         What values become is known when they are here: the first of those that may be large are few.
@@ -399,7 +400,7 @@ class Pipeline:
             start += part.num_rows
             is_last = self.done() and start == kept.num_rows
             if is_last or waiting + part.num_rows >= rows_max or self._waiting_bytes >= WAITING_BYTES_MAX:
-                results.extend((yield from self._read_late()))
+                yield Items(cut((yield from self._read_late())))
 
     def finish(self) -> Plan[list[Any]]:
         """What is still to come when all batches are in."""

@@ -73,9 +73,10 @@ class ScanRun:
         pipeline = self._pipeline
         if not pipeline.done():
             prepared = _Prepared(pipeline, (yield self._open()), pipeline.prepare, self._watch)
+            cut = partial(_cut, cutter=cutter)
             try:
                 while (rows := (yield from prepared.next())) is not None:
-                    yield Items(_cut((yield from pipeline.push(rows)), cutter))
+                    yield from pipeline.push(rows, cut)
                     if pipeline.done():
                         break
             finally:
