@@ -45,7 +45,7 @@ SCAN_PIECE_BYTES: Final = 8 * MIB  # unit of read + decode; also the largest phy
 SCAN_DECODED_BYTES: Final = 32 * MIB  # that a job decodes in one go
 SCAN_BOUND_BYTES: Final = 96 * MIB  # that a page may become, as its metadata say, to be decoded in one go nevertheless
 SCAN_PART_BYTES: Final = 16 * MIB  # decoded on demand then; also what constants of a page are decoded to at once
-SCAN_AHEAD_BYTES: Final = 192 * MIB  # of what is decoded ahead of need, or being decoded, by one scan
+SCAN_AHEAD_BYTES: Final = 64 * MIB  # of what is decoded ahead of need, or being decoded, by one scan
 SCAN_GROWTH: Final = 64  # times its bytes that a page becomes, where only these tell: what jobs are made by
 SCAN_PIECE_BYTES_MIN: Final = 64 * KIB  # where the process holds all that it may
 

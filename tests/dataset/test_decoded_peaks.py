@@ -13,8 +13,8 @@ import lance_io
 from lance_io.limits import MIB
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-VALUES = 320
-PEAK_MIB = 250  # all of them are 320
+VALUES = 640
+PEAK_MIB = 384  # all of them are 640
 
 PROGRAM = """
 import asyncio, sys
@@ -46,7 +46,13 @@ def now():
     before, rows = peak(), 0
     if how == "count":
         return before, ds.count_rows("m is not null")
-    options = {"now": {}, "few": {"batch_size": 8}, "early": {"filter": "m is not null"}}
+    options = {
+        "now": {},
+        "few": {"batch_size": 8},
+        "early": {"filter": "m is not null"},
+        "late": {"filter": "k < 8"},
+        "few late": {"filter": "k < 8", "batch_size": 8},
+    }
     for batch in ds.to_batches(**options[how]):
         rows += batch.num_rows
         del batch
@@ -58,9 +64,10 @@ print(rows, (peak() - before) >> 20)
 """
 
 
-@pytest.fixture(scope="module", params=["2.1", "2.2"])
+@pytest.fixture(scope="module", params=["2.0", "2.1", "2.2", "2.1, 16 files"])
 def compressed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Values of 1 MiB in a file of some kilobytes."""
+    """Values of 1 MiB in a file of some kilobytes, or in some."""
+    version, _, several = request.param.partition(", ")
     uri = str(tmp_path_factory.mktemp("peaks") / "t.lance")
     large = pa.field("m", pa.large_binary(), metadata={"lance-encoding:compression": "zstd"})
     schema = pa.schema([large, ("k", pa.int64())])
@@ -68,11 +75,12 @@ def compressed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         pa.record_batch([pa.array([bytes(MIB)] * 8, pa.large_binary()), pa.array(range(8), pa.int64())], schema=schema)
         for _ in range(VALUES // 8)
     )
-    lance_io.write_dataset(rows, uri, schema=schema, data_storage_version=request.param)
+    rows_max = VALUES // 16 if several else VALUES
+    lance_io.write_dataset(rows, uri, schema=schema, data_storage_version=version, max_rows_per_file=rows_max)
     return uri
 
 
-@pytest.mark.parametrize("how", ["now", "few", "early", "count", "loop"])
+@pytest.mark.parametrize("how", ["now", "few", "early", "late", "few late", "count", "loop"])
 def test_scans_hold_a_few_batches_of_what_is_decoded(compressed: str, how: str) -> None:
     command = [sys.executable, "-c", PROGRAM, compressed, how]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)

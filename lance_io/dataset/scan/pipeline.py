@@ -393,8 +393,8 @@ class Pipeline:
         while start < kept.num_rows:
             rows_max = min(self._late_rows, self._late_step)
             waiting = sum([one.num_rows for one in self._waiting])
-            end = min(kept.num_rows, start + max(1, rows_max - waiting)) if self._late_step < self._late_rows else None
-            part = kept.slice(start, kept.num_rows if end is None else end)
+            few = max(1, rows_max - waiting) if self._late_step < sys.maxsize else kept.num_rows
+            part = kept.slice(start, min(kept.num_rows, start + few))
             self._waiting.append(part)
             self._waiting_bytes += sum([memory_bytes(one) for one in part.columns.values()])
             start += part.num_rows

@@ -1,6 +1,7 @@
 """Pieces that become more than may be decoded at once: their bytes are held, and parts are decoded as they are needed.
 
 Allowance   what a job may decode at once
+Claims      what the jobs of a scan have claimed of what it may decode ahead
 Later       what is left of a piece: its parts
 Part        rows of a piece whose bytes are at hand
 PartRoom    counts what parts hold, and says whether one may be decoded before it is needed
@@ -24,16 +25,55 @@ if TYPE_CHECKING:
 
 
 class Allowance:
-    """Bytes that may be decoded at once; what is known to become more than is left waits."""
+    """Bytes that a job may decode at once; what is known to become more than is left waits.
 
-    __slots__ = ("left_bytes",)
+    claim  asks the scan, which has other jobs, whether so many bytes of pages may be decoded that were measured; None
+           where there are no others
+    """
 
-    def __init__(self, num_bytes: int) -> None:
-        self.left_bytes = num_bytes
+    __slots__ = ("_claim", "_left_bytes")
+
+    def __init__(self, num_bytes: int, claim: Callable[[int], bool] | None = None) -> None:
+        self._left_bytes = num_bytes
+        self._claim = claim
 
     def use(self, num_bytes: int) -> None:
-        """So many bytes are decoded."""
-        self.left_bytes -= num_bytes
+        """So many bytes are decoded, which the scan has counted."""
+        self._left_bytes -= num_bytes
+
+    def grants(self, num_bytes: int) -> bool:
+        """Whether a page that was measured may be decoded to so many bytes; they are used then."""
+        if num_bytes > self._left_bytes or not (self._claim is None or self._claim(num_bytes)):
+            return False
+        self._left_bytes -= num_bytes
+        return True
+
+
+class Claims:
+    """What the jobs of a scan have claimed. Thread-safe.
+
+    bytes_max  of all of them
+    """
+
+    __slots__ = ("_bytes_max", "_lock", "_num_bytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._num_bytes = 0
+        self._lock = threading.Lock()
+
+    def claim(self, num_bytes: int) -> bool:
+        """Whether so many more may be decoded; they count then."""
+        with self._lock:
+            if self._num_bytes + num_bytes > self._bytes_max:
+                return False
+            self._num_bytes += num_bytes
+            return True
+
+    def release(self, num_bytes: int) -> None:
+        """So many are used, or not wanted."""
+        with self._lock:
+            self._num_bytes -= num_bytes
 
 
 class Later:

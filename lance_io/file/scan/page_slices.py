@@ -156,8 +156,7 @@ class Piece:
         found = yield from read_measured(page, self.index, start, end, is_whole=is_whole)
         total = int(found.sizes.sum())
         at_hand = Tail(found.start, found.data)
-        if total <= allowance.left_bytes:
-            allowance.use(total)
+        if allowance.grants(total):
             return (yield from served_by(at_hand, _read_span(page, found.index, start, end)))
         per_row, first_row = self.column.path.slots_per_row, int(self.column.row_starts[self.number])
         pieces = []
@@ -242,12 +241,14 @@ class WholeFiles(ABC):
         """
 
 
-def read_group(group: Sequence[Piece]) -> Steps[list[Any]]:
+def read_group(group: Sequence[Piece], allowance: Allowance | None = None) -> Steps[list[Any]]:
     """Read and decode some pieces of one file, as `Piece.steps` does; whole pages that can be in one kernel call.
+
+    allowance  of the job that they are of
 
     An array for each, or `Later`.
     """
-    allowance = Allowance(limits.SCAN_DECODED_BYTES)
+    allowance = allowance or Allowance(limits.SCAN_DECODED_BYTES)
     joined, others = _split_joined(group)
     if len(joined) < 2:
         return (yield from together([piece.steps(allowance) for piece in group]))
@@ -259,13 +260,12 @@ def read_group(group: Sequence[Piece]) -> Steps[list[Any]]:
     return [found[at] for at in range(len(group))]
 
 
-def read_groups(groups: Sequence[Sequence[Piece]]) -> FilesSteps[list[Any]]:
+def read_groups(groups: Sequence[Sequence[Piece]], allowance: Allowance) -> FilesSteps[list[Any]]:
     """`read_group` for groups of several files, one array for each piece in order, or `Later`.
 
     Whole pages that can be are decoded in one kernel call for all files, after the last round.
     """
     split = [_split_joined(group) for group in groups]
-    allowance = Allowance(limits.SCAN_DECODED_BYTES)
     fetched = yield from side_by_side(
         [(group[0].file, _fetch_group(group, *places, allowance)) for group, places in zip(groups, split, strict=True)]
     )

@@ -170,6 +170,12 @@ class HeldBytes:
         is_within = not expected_bytes or self._ahead_bytes + expected_bytes <= ahead_bytes_max()
         return is_within and max(num_bytes, expected_bytes) <= self._pool.avail_bytes
 
+    def has_turn(self, num_bytes: int, expected_bytes: int, num_jobs: int) -> bool:
+        """`has_room`, for a job behind so many others: of few jobs each processor has one, however large they are."""
+        if self.has_room(num_bytes, expected_bytes):
+            return True
+        return num_jobs < cpu_count() and expected_bytes <= self._pool.avail_bytes and self.has_room(num_bytes)
+
     def part_room(self) -> PartRoom:
         """Counts what is decoded on demand."""
         return PartRoom(self._pool.charge, lambda num_bytes: self.has_room(0, num_bytes))
@@ -191,6 +197,16 @@ class HeldBytes:
             self._ahead_bytes += sign * job.expected_bytes
         self._pool.charge(sign * max(job.num_bytes, job.expected_bytes))
         count_held(self._sinks, sign * job.num_bytes)
+
+    def claim(self, job: PoolJob[Any], num_bytes: int) -> bool:
+        """Whether a job, which is under way, may be decoded to so many bytes more than was known; they count then."""
+        with self._lock:
+            if not job.is_held or self._ahead_bytes + num_bytes > ahead_bytes_max():
+                return False
+            self._ahead_bytes += num_bytes
+            job.expected_bytes = max(job.num_bytes, job.expected_bytes) + num_bytes
+        self._pool.charge(num_bytes)
+        return True
 
     def keep(self, job: PoolJob[Any], sizes: Sequence[int]) -> None:
         """What a job did is decoded, and waits for the consumer, unless nobody wants it.

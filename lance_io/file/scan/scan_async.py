@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.file.file_requests import INLINE_DECODE_BYTES_MAX, read_file_async, truncation_error
 from lance_io.file.scan.batches import Collector, Cutter
-from lance_io.file.scan.decoded_parts import PartRoom, held_bytes
+from lance_io.file.scan.decoded_parts import Allowance, Claims, PartRoom, held_bytes
 from lance_io.file.scan.page_slices import goes_with, read_group
 from lance_io.file.scan.pool_jobs import ahead_bytes_max
 from lance_io.file.scan.readahead import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
 from lance_io.io.spares import spares
-from lance_io.limits import IO_BUFFER_BYTES
+from lance_io.limits import IO_BUFFER_BYTES, SCAN_DECODED_BYTES
 from lance_io.plans.plan import Finished, advance, in_pool
+from lance_io.runtime import cpu_count
 from lance_io.store.api import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
@@ -48,14 +49,17 @@ class _Job:
     kept_bytes  decoded and not popped, and counted as held
     """
 
-    def __init__(self, group: Sequence[tuple[int, Piece]], reads: FileReads, pool: Pool) -> None:
+    def __init__(self, group: Sequence[tuple[int, Piece]], reads: FileReads, pool: Pool, claims: Claims) -> None:
         self.places = deque(group)
         self._pool = pool
         self._expected_bytes = sum([piece.expected_bytes for _, piece in group])
         self._reads = reads
         self._key = group[0][1].file.key
         self._priority = group[0][1].row_start
-        self._steps: Steps[list[Any]] = read_group([piece for _, piece in group])
+        self._claims = claims
+        self._claimed_bytes = 0
+        allowance = Allowance(SCAN_DECODED_BYTES, self._claim)
+        self._steps: Steps[list[Any]] = read_group([piece for _, piece in group], allowance)
         self._handle: Handle | None = None
         self._is_brief = False  # what comes is a small page index
         self._may_decode = asyncio.Event()
@@ -70,6 +74,16 @@ class _Job:
             self._have(done.value, [0] * len(group))
         if self._is_brief:
             self.task = asyncio.ensure_future(self._run())
+
+    def _claim(self, num_bytes: int) -> bool:
+        if not self._claims.claim(num_bytes):
+            return False
+        self._claimed_bytes += num_bytes
+        return True
+
+    def _release(self) -> None:
+        self._claims.release(self._claimed_bytes)
+        self._claimed_bytes = 0
 
     def _ask(self, wanted: Ranges) -> None:
         self._handle = self._reads.submit(wanted, self._priority)
@@ -110,6 +124,8 @@ class _Job:
         """Leaf, piece, array or its parts, and its size in bytes, for which the caller now is accountable."""
         num_bytes = self._sizes.popleft()
         self.kept_bytes -= num_bytes
+        if not self._sizes:
+            self._release()
         return (*self.places.popleft(), self._arrays.popleft(), num_bytes)
 
     async def _run(self) -> None:
@@ -136,6 +152,7 @@ class _Job:
             self.task.cancel()
         if self._handle is not None:
             self._handle.cancel()
+        self._release()
 
 
 def _has_room(pool: Pool, num_bytes: int) -> bool:
@@ -163,6 +180,7 @@ class _Jobs:
         spares().trim()
         self._scheduler = context.scheduler("scan")
         self._pool = context.pool
+        self._claims = Claims(ahead_bytes_max())
         self.part_room = PartRoom(self._pool.charge, partial(_has_room, self._pool))  # which does not refer to this
         self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
 
@@ -211,7 +229,7 @@ class _Jobs:
                 found.append((leaf_id, piece, reads))
         found.sort(key=lambda one: one[1].row_start)
         self._requested_bytes += sum(piece.num_bytes for _, piece, _ in found)
-        return [_Job(group, reads, self._pool) for group, reads in self._group(found)]
+        return [_Job(group, reads, self._pool, self._claims) for group, reads in self._group(found)]
 
     def _group(self, found: list[tuple[int, Piece, FileReads]]) -> Iterator[tuple[list[tuple[int, Piece]], FileReads]]:
         """Pieces by job: a task for each of many small pages costs more than decoding them.
@@ -240,7 +258,9 @@ class _Jobs:
         ahead_bytes = 0
         for number, (_, job) in zip(range(self._ahead.pieces), self._jobs, strict=False):
             ahead_bytes += job.decoded_bytes
-            if number and not (job.is_started or _has_room(self._pool, ahead_bytes)):
+            is_first = number < cpu_count()  # each processor has one, however large they are
+            has_room = ahead_bytes <= self._pool.avail_bytes if is_first else _has_room(self._pool, ahead_bytes)
+            if number and not (job.is_started or has_room):
                 return
             job.start()
 

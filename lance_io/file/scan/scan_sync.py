@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,7 @@ from lance_io import limits
 from lance_io.file.file_requests import read_file_sync, read_files_sync
 from lance_io.file.file_steps import side_by_side
 from lance_io.file.scan.batches import Collector, Cutter, ScanBatch, whole_span
-from lance_io.file.scan.decoded_parts import Later, held_bytes
+from lance_io.file.scan.decoded_parts import Allowance, Later, held_bytes
 from lance_io.file.scan.page_slices import goes_behind, goes_with, read_group, read_groups
 from lance_io.file.scan.pool_jobs import HeldBytes, JobQueue, PoolJob
 from lance_io.file.scan.readahead import (
@@ -192,13 +193,14 @@ class _Ahead:
     def _decode(self, job: _Job) -> list[Any]:
         """Read and decode the pieces of a job; runs in any thread."""
         context, gap_bytes, sinks = self._context, self._context.store.profile.scan_gap_bytes, self._sinks
+        allowance = Allowance(limits.SCAN_DECODED_BYTES, partial(self._held.claim, job))
         try:
             if len(job.groups) == 1:
                 (group,) = job.groups
-                steps, key = read_group(group), group[0].file.key
+                steps, key = read_group(group, allowance), group[0].file.key
                 arrays = read_file_sync(steps, context, key, gap_bytes=gap_bytes, sinks=sinks, is_charged=True)
             else:
-                several = read_groups(job.groups)
+                several = read_groups(job.groups, allowance)
                 arrays = read_files_sync(several, context, gap_bytes=gap_bytes, sinks=sinks, is_charged=True)
             self._held.keep(job, [held_bytes(array) for array in arrays])
         finally:
@@ -220,7 +222,9 @@ class _Ahead:
         if self._next is None or not self._jobs:
             return self._next is not None
         index, _, piece = self._next
-        return self._is_near(index, self._jobs.first) and self._held.has_room(piece.num_bytes, piece.expected_bytes)
+        if not self._is_near(index, self._jobs.first):
+            return False
+        return self._held.has_turn(piece.num_bytes, piece.expected_bytes, len(self._jobs))
 
     def _goes_into(self, job: _Job) -> bool:
         """Whether the next piece is worth doing in one job with those before it, and may be begun."""

@@ -7,12 +7,14 @@ Nothing is kept of a file, and no object exists for its pages: what its rows bec
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import limits
 from lance_io.file.file_requests import read_file_sync, read_whole_files
 from lance_io.file.open.leaf_projection import FileColumns
 from lance_io.file.scan.batches import Cutter, JoinedBatch
+from lance_io.file.scan.decoded_parts import Allowance
 from lance_io.file.scan.known_files import KnownFiles
 from lance_io.file.scan.page_slices import read_group
 from lance_io.file.scan.pool_jobs import HeldBytes, JobQueue, PoolJob
@@ -226,6 +228,7 @@ class SmallFiles:
             (data if len(data) == size else b"", source.num_rows)  # what is larger than expected is read in general
             for (data, size), source in zip(read, sources, strict=True)
         ]
+        allowance = Allowance(limits.SCAN_DECODED_BYTES, partial(self._held.claim, job))
         at, known, identity = 0, self._known, self._context.store.identity
         while at < len(files):
             before = known.state
@@ -235,7 +238,7 @@ class SmallFiles:
                 at += count
             elif not known.learn(refs[at], identity, files[at][0], before):
                 known.missed()
-                yield from self._read_alone(job.first + at)
+                yield from self._read_alone(job.first + at, allowance)
                 at += 1
 
     def _joined(self, index: int, row_counts: list[int], arrays: list[pa.Array]) -> JoinedBatch:
@@ -246,16 +249,15 @@ class SmallFiles:
             arrays = [projection.assemble_field(number, by_leaf, num_rows) for number in numbers]
         return JoinedBatch(self._first + index, row_counts, num_rows, arrays)
 
-    def _read_alone(self, index: int) -> Iterator[ScanBatch | Cutter]:
+    def _read_alone(self, index: int, allowance: Allowance) -> Iterator[ScanBatch | Cutter]:
         """The batches of a span, as those of any file; what cuts them, where parts are decoded only then."""
         context, span = self._context, self._spans[index]
         here = FileColumns(span[0].files[0], self._leaves)
         pieces = read_file_sync(file_pieces(context, here, span, keep=False), context, here.ref.key, sinks=self._sinks)
         group = [piece for _, piece in pieces]
         gap_bytes = context.store.profile.scan_gap_bytes
-        arrays = read_file_sync(
-            read_group(group), context, here.ref.key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True
-        )
+        steps, key = read_group(group, allowance), here.ref.key
+        arrays = read_file_sync(steps, context, key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True)
         room = self._held.part_room()
         cutter = Cutter(self._projection, self._first + index, 0, span[0].num_rows, None, room)
         for (leaf_id, piece), array in zip(pieces, arrays, strict=True):
