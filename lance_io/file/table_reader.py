@@ -10,6 +10,7 @@ values are checked then (`value_check.py`); on the loop that is work for the CPU
 
 from __future__ import annotations
 
+import sys
 from contextlib import aclosing, closing
 from functools import partial
 from typing import TYPE_CHECKING
@@ -66,9 +67,11 @@ class TableReader:
             yield self._check(_columns(taken), _parts(picks))
         return taken
 
-    def pieces(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> PiecewiseTake:
-        """The same rows, in pieces where they are many bytes: what `take_piece` takes."""
-        return PiecewiseTake(self.context, self.projection, picks, layout)
+    def pieces(
+        self, picks: Sequence[Pick], layout: BatchLayout | None = None, *, is_one: bool = False
+    ) -> PiecewiseTake:
+        """The same rows, in pieces where they are many bytes, unless they have to be one: what `take_piece` takes."""
+        return PiecewiseTake(self.context, self.projection, picks, layout, sys.maxsize if is_one else None)
 
     def take_piece(self, pieces: PiecewiseTake) -> Plan[tuple[int, Taken]]:
         """The next piece: how many rows, and their fields."""

@@ -23,7 +23,7 @@ from lance_io.dataset.version.system_columns import CREATED_AT, ROW_ID, UPDATED_
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, FileLimits, NewFiles
 from lance_io.dataset.write.schema_fit import check_version
 from lance_io.file.write.file_bytes import COLUMNS_AT_FULL_SIZE, PAGE_BYTES
-from lance_io.limits import IO_BUFFER_BYTES, KIB, MIB
+from lance_io.limits import IO_BUFFER_BYTES, KIB, MIB, SCAN_PIECE_BYTES
 from lance_io.plans.streams import EachInPlan
 from lance_io.table.manifest.row_ids import encode_row_ids
 from lance_io.table.transaction.lineage import encode_row_versions
@@ -126,8 +126,9 @@ def rewrite_rows_of(
     def add(batch: pa.RecordBatch) -> Plan[None]:
         if copies is not None:
             batch = yield from copies.locate(batch)
-        # A small part of what was decoded together would keep all of that until its page is full.
-        is_most = 2 * batch.nbytes >= batch.get_total_buffer_size()
+        # A small part of much that was decoded together would keep all of that until its page is full.
+        together_bytes = batch.get_total_buffer_size()
+        is_most = together_bytes <= max(SCAN_PIECE_BYTES * batch.num_columns, 2 * batch.nbytes)
         yield from files.add(batch, held=is_most)
 
     yield EachInPlan(_rows_of(state, places, options), add)

@@ -13,9 +13,6 @@ from lance_io.encodings.rounds import fetch
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.table_reader import TableReader
-from lance_io.levels.arrays import memory_bytes
-from lance_io.levels.row_bytes import fixed_bits
-from lance_io.limits import MIB
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.spans import Ranges
 from lance_io.turns import in_turns
@@ -23,9 +20,6 @@ from lance_io.turns import in_turns
 ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made batch by batch: a fragment may claim any number of rows
 ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
 PAGES_BY_TAKE_MAX: Final = 512  # but of more pages, looking for the chunks of each takes longer
-FIRST_ROWS: Final = 1  # taken of values that may be large,
-GROWTH: Final = 32  # and so many times as many next,
-PORTION_BYTES: Final = 16 * MIB  # up to about this
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
@@ -88,9 +82,8 @@ def read_columns(state: DatasetState, fields: Sequence[Field], place: int) -> Pl
 def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
     """Whether a scan takes its rows, as they are so few: only the chunks that hold them are read.
 
-    Whole fragments are taken only from stores that answer at once, as finding their chunks first is a round more, and
-    only where their values have one width: how large others are is known when they are read, which a scan does piece
-    by piece. What is taken becomes one array over one dictionary; a scan gives each fragment its own.
+    Whole fragments are taken only from stores that answer at once: finding their chunks first is a round more. What is
+    taken becomes one array over one dictionary; a scan gives each fragment its own.
     """
     if not 0 < plan.num_rows <= ROWS_BY_TAKE_MAX:
         return False
@@ -98,14 +91,7 @@ def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
         return False
     if len(plan.spans) > 1 and plan.early_read is not None and _has_dictionaries(plan.early_read.fields):
         return False
-    if plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans):
-        return True
-    return state.is_local and (plan.early_read is None or _is_narrow(plan.early_read.fields))
-
-
-def _is_narrow(fields: Sequence[Field]) -> bool:
-    """Whether the types of fields say how large all of their values are."""
-    return all(fixed_bits(field.arrow_type) is not None for field in fields)
+    return state.is_local or plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans)
 
 
 def _has_dictionaries(fields: Sequence[Field]) -> bool:
@@ -134,7 +120,6 @@ class SpanReader:
         self._spans = [(state.sources[span.place], span.start, span.end) for span in in_turns(plan.spans)]
 
         self._by_rows = is_taken(state, plan)
-        self._is_cheap = state.is_local  # one take more does not matter
 
     def read_sync(self) -> Generator[ScanBatch | JoinedBatch, None, None]:
         """The batches, read in this thread; those of small fragments may be joined."""
@@ -151,9 +136,9 @@ class SpanReader:
                 yield batch
             return
         if self._by_rows:
-            portions = _Portions(self._reader, self._plan.spans, self._spans, self._is_cheap)
-            while (wanted := portions.next()) is not None:
-                for batch in portions.batches(await drive_async(wanted)):
+            taken = _TakenSpans(self._reader, self._plan.spans, self._spans)
+            while (wanted := taken.next()) is not None:
+                for batch in taken.batches(*(await drive_async(wanted))):
                     yield batch
             return
         batches = self._reader.scan(self._spans, None, in_order=self._in_order, **self._how)
@@ -194,9 +179,9 @@ class SpanReader:
 
     def _taken_sync(self) -> Generator[ScanBatch, None, None]:
         assert self._reader is not None
-        portions = _Portions(self._reader, self._plan.spans, self._spans, self._is_cheap)
-        while (wanted := portions.next()) is not None:
-            yield from portions.batches(drive_sync(wanted))
+        taken = _TakenSpans(self._reader, self._plan.spans, self._spans)
+        while (wanted := taken.next()) is not None:
+            yield from taken.batches(*drive_sync(wanted))
 
     def _without_columns(self) -> Generator[ScanBatch, None, None]:
         """Rows of which no stored column is wanted: nothing to read."""
@@ -206,47 +191,32 @@ class SpanReader:
                 yield ScanBatch(index, start, min(step, span.end - start), [])
 
 
-class _Portions:
-    """The rows of spans that are taken, some at a time where their values may be large.
+class _TakenSpans:
+    """The rows of spans that are taken, in pieces where they are many bytes.
 
-    What values become is known when they are here. So the first take of some is small, and the others are as large as
-    what was seen allows. Stores that are waited for are asked once: each take would be a round more.
+    Columns with dictionaries are one piece: each piece would have dictionaries of its own.
     """
 
-    def __init__(self, reader: TableReader, spans: Sequence[RowSpan], sources: Sequence[Any], is_cheap: bool) -> None:
+    def __init__(self, reader: TableReader, spans: Sequence[RowSpan], sources: Sequence[Any]) -> None:
         self._reader = reader
-        self._left = deque(
-            (index, source, span.start, span.end)
-            for index, (span, (source, _, _)) in enumerate(zip(spans, sources, strict=True))
-        )
-        fields = reader.projection.fields
-        is_one = not is_cheap or _is_narrow(fields) or _has_dictionaries(fields)
-        self._step = ROWS_BY_TAKE_MAX if is_one else FIRST_ROWS
-        self._parts: list[tuple[int, Any, int, int]] = []
+        self._left = deque([(index, span.start, span.end) for index, span in enumerate(spans)])
+        picks = [(source, np.arange(start, end, dtype=np.int64)) for source, start, end in sources]
+        self._pieces = reader.pieces(picks, is_one=_has_dictionaries(reader.projection.fields))
 
-    def next(self) -> Plan[Taken] | None:
+    def next(self) -> Plan[tuple[int, Taken]] | None:
         """What is read next; None at the end."""
-        self._parts, room = [], self._step
-        while self._left and room:
-            index, source, start, end = self._left.popleft()
-            until = min(end, start + room)
-            if until < end:
-                self._left.appendleft((index, source, until, end))
-            room -= until - start
-            self._parts.append((index, source, start, until))
-        if not self._parts:
-            return None
-        return self._reader.take([(source, np.arange(start, end)) for _, source, start, end in self._parts])
+        return None if self._pieces.is_done else self._reader.take_piece(self._pieces)
 
-    def batches(self, arrays: list[pa.Array]) -> Iterator[ScanBatch]:
+    def batches(self, num_rows: int, arrays: list[pa.Array]) -> Iterator[ScanBatch]:
         """What was read, span by span."""
-        num_rows = sum(end - start for _, _, start, end in self._parts)
-        row_bytes = sum(map(memory_bytes, arrays)) / max(1, num_rows)
-        self._step = max(1, min(self._step * GROWTH, int(PORTION_BYTES / max(1, row_bytes))))
         position = 0
-        for index, _, start, end in self._parts:
-            yield ScanBatch(index, start, end - start, [array.slice(position, end - start) for array in arrays])
-            position += end - start
+        while position < num_rows:
+            index, start, end = self._left.popleft()
+            until = min(end, start + num_rows - position)
+            if until < end:
+                self._left.appendleft((index, until, end))
+            yield ScanBatch(index, start, until - start, [one.slice(position, until - start) for one in arrays])
+            position += until - start
 
 
 def read_bytes(context: ReadContext, key: str, ranges: Ranges) -> Plan[Fetched]:

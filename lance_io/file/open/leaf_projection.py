@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.errors import FormatError
 from lance_io.format.schema import PACKED_KEYS
 from lance_io.levels.assemble import merge
+from lance_io.levels.chunks import LIST_KINDS
 from lance_io.levels.path import leaf_paths
+from lance_io.levels.row_bytes import fixed_bits
 from lance_io.records import dataclass
 from lance_io.turns import give_way, in_turns
 
@@ -34,7 +36,7 @@ class LeafColumns:
 
     is_all  such a file has every leaf of the projection
     places  where each leaf is in the lists, by field id
-    made    what readers of a file version made of them, by its name
+    made    what readers of a file version made of them, by its name, and what else is known of them
     """
 
     leaf_ids: list[int]
@@ -44,6 +46,24 @@ class LeafColumns:
     is_all: bool
     places: dict[int, int]
     made: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def fixed_row_bytes(self) -> float | None:
+        """What a row takes in memory where types say it; None where values differ."""
+        if "row bytes" not in self.made:
+            self.made["row bytes"] = _fixed_row_bytes(self.paths)
+        found: float | None = self.made["row bytes"]
+        return found
+
+
+def _fixed_row_bytes(paths: list[LeafPath]) -> float | None:
+    num_bits = 0
+    for path in paths:
+        bits = None if any(node.kind in LIST_KINDS for node in path.nodes) else fixed_bits(path.leaf_type)
+        if bits is None:
+            return None
+        num_bits += path.slots_per_row * bits
+    return num_bits / 8
 
 
 class FileColumns:

@@ -151,6 +151,9 @@ class FileView:
     @cached_property
     def row_bytes(self) -> float:
         """What a row of the columns takes in memory, about: by types where these say, and by pages."""
+        fixed = self.here.of_leaves.fixed_row_bytes
+        if fixed is not None:
+            return fixed
         return sum([_row_bytes(column, len(self.here.ref.columns)) for column in self.columns])
 
     @cached_property

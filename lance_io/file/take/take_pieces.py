@@ -69,9 +69,14 @@ class PiecewiseTake:
         """The next rows, some of those picked, in their order; and their fields."""
         if self._by_pick is None:
             self._by_pick = yield from prepare_files(self._context, self._projection, self._picks)
+            if self._piece_bytes is None and self._expected_bytes() > WHOLE_BYTES:
+                self._piece_bytes = PIECE_BYTES
             if self._piece_bytes is None:
-                self._piece_bytes = WHOLE_BYTES if self._expected_bytes() <= WHOLE_BYTES else PIECE_BYTES
-        assert self._piece_bytes is not None
+                self._at = len(self._picks)
+                num_rows = [len(rows) for _, rows in self._picks]
+                every = yield from read_prepared(self._context, self._projection, self._by_pick, num_rows, self._layout)
+                return list(self._picks), every
+        assert self._piece_bytes is not None, "else the first piece was all"
         parts: list[list[FileTake]] = []
         counts: list[int] = []
         picks: list[Pick] = []
