@@ -107,7 +107,7 @@ def test_what_was_not_begun_is_taken_back(threads: list[threading.Thread], ahead
 def test_a_failure_gives_back_what_it_held(
     ahead: scan_sync._Ahead, is_handed_over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(group: Any) -> Any:
+    def failing(group: Any, allowance: Any) -> Any:
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(scan_sync, "read_group", failing)

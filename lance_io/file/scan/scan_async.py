@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lance_io import limits
 from lance_io.file.file_requests import INLINE_DECODE_BYTES_MAX, read_file_async, truncation_error
 from lance_io.file.scan.batches import Collector, Cutter
 from lance_io.file.scan.decoded_parts import Allowance, Claims, PartRoom, held_bytes
@@ -16,7 +17,7 @@ from lance_io.file.scan.page_slices import goes_with, read_group
 from lance_io.file.scan.pool_jobs import ahead_bytes_max
 from lance_io.file.scan.readahead import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
 from lance_io.io.spares import spares
-from lance_io.limits import IO_BUFFER_BYTES, SCAN_DECODED_BYTES
+from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.plans.plan import Finished, advance, in_pool
 from lance_io.runtime import cpu_count
 from lance_io.store.api import InvalidRange, ShortRead
@@ -58,7 +59,7 @@ class _Job:
         self._priority = group[0][1].row_start
         self._claims = claims
         self._claimed_bytes = 0
-        allowance = Allowance(SCAN_DECODED_BYTES, self._claim)
+        allowance = Allowance(limits.SCAN_DECODED_BYTES, self._claim)
         self._steps: Steps[list[Any]] = read_group([piece for _, piece in group], allowance)
         self._handle: Handle | None = None
         self._is_brief = False  # what comes is a small page index
