@@ -146,7 +146,7 @@ class ArrayLayout(ABC):
         """
 
     @abstractmethod
-    def decoded_bound(self, num_slots: int, data_bytes: int) -> int:
+    def decoded_bound(self, num_slots: int, data_bytes: int, fsst_growth: int) -> int:
         """As the function of this name (`decoded_size.py`) for this page, whose messages say it."""
 
     @abstractmethod

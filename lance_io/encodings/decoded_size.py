@@ -44,27 +44,29 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray, Steps
 
 FSST_GROWTH: Final = 8
+FSST_USUALLY: Final = 3  # text of words; what repeats a lot becomes more, and counts once it is decoded
 OFFSET_BYTES: Final = 8
 PACKED_GROWTH: Final = 255  # of packed rows with compressed members, whose frames lie behind each other's lengths
 INFLATED_BYTES_MAX: Final = 1 << 31  # kernels decode no larger frame
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
-def decoded_bound(page: PageLayout, num_slots: int, data_bytes: int) -> int | None:
+def decoded_bound(page: PageLayout, num_slots: int, data_bytes: int, fsst_growth: int = FSST_GROWTH) -> int | None:
     """Bytes that so many slots of a page become at most; None where only its bytes tell.
 
-    data_bytes  that are read for them, about
+    data_bytes   that are read for them, about
+    fsst_growth  how many times as large text with symbols becomes
     """
     if isinstance(page, BlobPage):
-        return decoded_bound(page.inner, num_slots, data_bytes)
+        return decoded_bound(page.inner, num_slots, data_bytes, fsst_growth)
     if isinstance(page, MiniBlockPage):
-        return _miniblock_bound(page, num_slots, data_bytes)
+        return _miniblock_bound(page, num_slots, data_bytes, fsst_growth)
     if isinstance(page, FullZipPage):
-        return _fullzip_bound(page, num_slots, data_bytes)
+        return _fullzip_bound(page, num_slots, data_bytes, fsst_growth)
     if isinstance(page, NullPage):
         return _constant_bound(page, num_slots)
     if isinstance(page, ArrayLayout):
-        return page.decoded_bound(num_slots, data_bytes)
+        return page.decoded_bound(num_slots, data_bytes, fsst_growth)
     return data_bytes + OFFSET_BYTES * num_slots  # version 0.1 compresses nothing
 
 
@@ -83,21 +85,21 @@ def value_bits(shape: Shape) -> int | None:
             return None
 
 
-def _growth(codec: Codec) -> int | None:
+def _growth(codec: Codec, fsst_growth: int = FSST_GROWTH) -> int | None:
     """How many times as large values of variable width become at most; None where frames say it."""
     match codec:
         case General():
             return None
         case Fsst():
-            return FSST_GROWTH
+            return fsst_growth
         case VariablePackedStruct(members):
-            growths = [_growth(member.values) for member in members]
+            growths = [_growth(member.values, fsst_growth) for member in members]
             return None if None in growths else max([1, *[one for one in growths if one is not None]])
         case _:
             return 1
 
 
-def _miniblock_bound(page: MiniBlockPage, num_slots: int, data_bytes: int) -> int | None:
+def _miniblock_bound(page: MiniBlockPage, num_slots: int, data_bytes: int, fsst_growth: int) -> int | None:
     items = page.num_items if page.has_lists else num_slots
     if page.keeps_indices and page.dictionary is not None:
         return OFFSET_BYTES * items
@@ -105,16 +107,16 @@ def _miniblock_bound(page: MiniBlockPage, num_slots: int, data_bytes: int) -> in
     if bits is not None:
         return items * bits // 8
     if page.dictionary is not None:
-        growth = _growth(page.dictionary)
+        growth = _growth(page.dictionary, fsst_growth)
         return None if growth is None else items * (growth * page.source.buffer_sizes[2] + OFFSET_BYTES)
-    growth = _growth(page.codec)
+    growth = _growth(page.codec, fsst_growth)
     return None if growth is None else growth * data_bytes + items * OFFSET_BYTES
 
 
-def _fullzip_bound(page: FullZipPage, num_slots: int, data_bytes: int) -> int | None:
+def _fullzip_bound(page: FullZipPage, num_slots: int, data_bytes: int, fsst_growth: int) -> int | None:
     if not page.is_variable:
         return data_bytes if page.has_index else num_slots * max(1, page.bits) // 8
-    growth = _growth(page.codec)
+    growth = _growth(page.codec, fsst_growth)
     return None if growth is None else growth * data_bytes + OFFSET_BYTES * num_slots
 
 
@@ -143,6 +145,7 @@ class MeasuredPage:
     data    of these slots
     slots   i64[n + 1], ascending: where parts begin that can be decoded by themselves, and the end of the last
     sizes   i64[n], bytes that each of them becomes at most
+    whole   what `scan` of the page asks for, if all of that was read
     """
 
     index: PageIndex
@@ -150,6 +153,7 @@ class MeasuredPage:
     data: memoryview
     slots: IntArray
     sizes: IntArray
+    whole: Fetched | None = None
 
     def parts(self, part_bytes: int, slots_per_row: int) -> list[tuple[int, int, int]]:
         """Start, end and bound of parts of about so many bytes, or of one row."""
@@ -189,6 +193,7 @@ def _measure_chunks(
     page: MiniBlockPage, index: PageIndex | None, start: int, end: int, *, is_whole: bool
 ) -> Steps[MeasuredPage]:
     base, size = page.source.buffer_offsets[1], page.source.buffer_sizes[1]
+    whole: Fetched | None = None
     if isinstance(index, MiniBlockIndex) or not is_whole:
         if not isinstance(index, MiniBlockIndex):
             ranges = page.index_ranges()
@@ -201,16 +206,16 @@ def _measure_chunks(
     else:
         wanted = whole_ranges([page])
         wanted.keep = True
-        fetched = yield wanted
-        index = page.load_index(Fetched(fetched.buffer, np.delete(fetched.offsets, 1)))
-        first, data = base, fetched.piece(1, size)
+        whole = yield wanted
+        index = page.load_index(Fetched(whole.buffer, np.delete(whole.offsets, 1)))
+        first, data = base, whole.piece(1, size)
     starts = int64s(index.item_starts if index.row_starts is None else index.row_starts)
     low = max(0, int(starts.searchsorted(start, side="right")) - 1)
     high = max(low, int(starts.searchsorted(end, side="left")))
     items = np.diff(int64s(index.item_starts)[low : high + 1])
     borders = int64s(index.byte_offsets)[low : high + 1] + (base - first)
     sizes = _chunk_sizes(page, index, items, borders, data)
-    return MeasuredPage(index, first, data, starts[low : high + 1].clip(start, end), sizes)
+    return MeasuredPage(index, first, data, starts[low : high + 1].clip(start, end), sizes, whole)
 
 
 def _chunk_sizes(

@@ -58,7 +58,7 @@ class Rebatcher:
         self._used = _Used()  # by the first of what is pending
         self._memory_bytes = 0  # that the values of what is pending take, or more
         self._span = -1
-        self._bits_seen: tuple[pa.Schema | None, int | None] = None, None
+        self._bits_of_rows: int | None = -1  # nothing was seen
 
     def push(self, batch: pa.RecordBatch, span: int = 0) -> Iterator[pa.RecordBatch]:
         """Take the next batch, of the fragment range numbered `span`; gives the batches that are complete."""
@@ -92,6 +92,8 @@ class Rebatcher:
         row_bits = self._row_bits(batch)
         if row_bits is None:
             memory_bytes = batch.get_total_buffer_size()
+            if self._memory_bytes + memory_bytes > self._certain_bytes:  # of buffers that other batches show, too
+                memory_bytes = batch.nbytes
             if self._memory_bytes + memory_bytes > self._certain_bytes:
                 return self._fill_sized(batch)
             return self._fill_rows(batch, num_bytes, self._rows_max, memory_bytes)
@@ -100,11 +102,11 @@ class Rebatcher:
 
     def _row_bits(self, batch: pa.RecordBatch) -> int | None:
         """Bits of each row of the values; None where rows differ."""
-        schema, bits = self._bits_seen
-        if batch.schema is not schema:
+        bits = self._bits_of_rows
+        if bits == -1:
             widths = [fixed_bits(one.type) for one in batch.schema]
             bits = None if None in widths else sum([width for width in widths if width is not None])
-            self._bits_seen = batch.schema, bits
+            self._bits_of_rows = bits
         return bits
 
     def _fill_rows(

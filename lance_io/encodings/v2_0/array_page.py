@@ -212,14 +212,14 @@ class ArrayPage(ArrayLayout):
         """Bytes that all values of variable width become at most, and how many times the bytes of each that is."""
         return text_bound(self.values)
 
-    def decoded_bound(self, num_slots: int, data_bytes: int) -> int:
+    def decoded_bound(self, num_slots: int, data_bytes: int, fsst_growth: int) -> int:
         """See `ArrayLayout`."""
         bits = fixed_bits(self.path.leaf_type)
         if bits is not None:
             return num_slots * bits // 8
         total, growth = self._text_bound
         if growth:  # values that can be read one by one
-            return min(total, growth * data_bytes + OFFSET_BYTES * num_slots)
+            return min(total, min(growth, fsst_growth) * data_bytes + OFFSET_BYTES * num_slots)
         return total if self.is_compressed else total * num_slots // max(1, self.num_rows)
 
     @property

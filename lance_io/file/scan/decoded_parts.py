@@ -29,21 +29,24 @@ class Allowance:
 
     claim  asks the scan, which has other jobs, whether so many bytes of pages may be decoded that were measured; None
            where there are no others
+    is_counted  whether the scan has counted what these pages were expected to become
     """
 
-    __slots__ = ("_claim", "_left_bytes")
+    __slots__ = ("_claim", "_is_counted", "_left_bytes")
 
-    def __init__(self, num_bytes: int, claim: Callable[[int], bool] | None = None) -> None:
+    def __init__(self, num_bytes: int, claim: Callable[[int], bool] | None = None, *, is_counted: bool = False) -> None:
         self._left_bytes = num_bytes
         self._claim = claim
+        self._is_counted = is_counted
 
     def use(self, num_bytes: int) -> None:
         """So many bytes are decoded, which the scan has counted."""
         self._left_bytes -= num_bytes
 
-    def grants(self, num_bytes: int) -> bool:
+    def grants(self, num_bytes: int, expected_bytes: int) -> bool:
         """Whether a page that was measured may be decoded to so many bytes; they are used then."""
-        if num_bytes > self._left_bytes or not (self._claim is None or self._claim(num_bytes)):
+        more_bytes = num_bytes - expected_bytes if self._is_counted else num_bytes
+        if num_bytes > self._left_bytes or not (self._claim is None or self._claim(more_bytes)):
             return False
         self._left_bytes -= num_bytes
         return True

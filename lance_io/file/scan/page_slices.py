@@ -19,7 +19,7 @@ from lance_io import limits
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import ArrayLayout, RowSelection
 from lance_io.encodings.cuts import cut_page
-from lance_io.encodings.decoded_size import can_measure, decoded_bound, read_measured
+from lance_io.encodings.decoded_size import FSST_GROWTH, FSST_USUALLY, can_measure, decoded_bound, read_measured
 from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1 import miniblock
 from lance_io.encodings.v2_1.constant import NullPage
@@ -74,6 +74,7 @@ class Piece:
     index: PageIndex | None = None
     _page: PageLayout | None = None
     _bound: int | None = -1
+    _expected_bytes: int = -1
 
     @property
     def bound(self) -> int | None:
@@ -85,9 +86,17 @@ class Piece:
 
     @property
     def expected_bytes(self) -> int:
-        """What jobs count for it when it is decoded: what is known to be no less, or a guess."""
-        bound = self.bound
-        return max(self.num_bytes, limits.SCAN_GROWTH * self.num_bytes if bound is None else bound)
+        """What jobs count for it when it is decoded: about what it becomes, or a guess."""
+        found = self._expected_bytes
+        if found < 0:
+            bound = self.bound
+            if bound is None:
+                bound = limits.SCAN_GROWTH * self.num_bytes
+            elif bound > FSST_GROWTH * self.num_bytes:  # hardly any text has as many symbols of eight bytes
+                start, end = self.slots
+                bound = decoded_bound(self.page, end - start, self.num_bytes, FSST_USUALLY) or bound
+            found = self._expected_bytes = max(self.num_bytes, bound)
+        return found
 
     @property
     def page(self) -> PageLayout:
@@ -156,7 +165,9 @@ class Piece:
         found = yield from read_measured(page, self.index, start, end, is_whole=is_whole)
         total = int(found.sizes.sum())
         at_hand = Tail(found.start, found.data)
-        if allowance.grants(total):
+        if allowance.grants(max(total, self.num_bytes), self.expected_bytes):
+            if self.is_whole and found.whole is not None:
+                return _scan_fetched(page, found.whole)
             return (yield from served_by(at_hand, _read_span(page, found.index, start, end)))
         per_row, first_row = self.column.path.slots_per_row, int(self.column.row_starts[self.number])
         pieces = []
@@ -228,6 +239,17 @@ class Piece:
     def locate(self, error: FormatError | UnsupportedError) -> FormatError | UnsupportedError:
         """The error, told that it was found here."""
         return place_error(error, f"{self.column.where}, page {self.number}", self.file.key)
+
+
+def _scan_fetched(page: PageLayout, fetched: Fetched) -> pa.Array:
+    """All rows of a page of which all that its scan asks for is at hand."""
+    steps = page.scan()
+    next(steps)
+    try:
+        steps.send(fetched)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("a scan has one round")
 
 
 class WholeFiles(ABC):

@@ -195,16 +195,16 @@ class HeldBytes:
             job.is_held = is_held
             self._held_bytes += sign * job.num_bytes
             self._ahead_bytes += sign * job.expected_bytes
-        self._pool.charge(sign * max(job.num_bytes, job.expected_bytes))
+        self._pool.charge(sign * job.expected_bytes)
         count_held(self._sinks, sign * job.num_bytes)
 
     def claim(self, job: PoolJob[Any], num_bytes: int) -> bool:
-        """Whether a job, which is under way, may be decoded to so many bytes more than was known; they count then."""
+        """Whether a job, which is under way, may be decoded to so many bytes more than expected (fewer: below 0)."""
         with self._lock:
-            if not job.is_held or self._ahead_bytes + num_bytes > ahead_bytes_max():
+            if not job.is_held or (num_bytes > 0 and self._ahead_bytes + num_bytes > ahead_bytes_max()):
                 return False
             self._ahead_bytes += num_bytes
-            job.expected_bytes = max(job.num_bytes, job.expected_bytes) + num_bytes
+            job.expected_bytes += num_bytes
         self._pool.charge(num_bytes)
         return True
 

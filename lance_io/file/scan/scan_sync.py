@@ -193,7 +193,7 @@ class _Ahead:
     def _decode(self, job: _Job) -> list[Any]:
         """Read and decode the pieces of a job; runs in any thread."""
         context, gap_bytes, sinks = self._context, self._context.store.profile.scan_gap_bytes, self._sinks
-        allowance = Allowance(limits.SCAN_DECODED_BYTES, partial(self._held.claim, job))
+        allowance = Allowance(limits.SCAN_DECODED_BYTES, partial(self._held.claim, job), is_counted=True)
         try:
             if len(job.groups) == 1:
                 (group,) = job.groups
