@@ -52,10 +52,15 @@ class _Call(Generic[T]):
         self._task = self._engine.loop.create_task(coro, context=self._context)
         self._task.add_done_callback(lambda _: self._notify())
 
-    def cancel(self) -> None:
-        """Cancel from any thread; harmless when it has ended."""
+    def cancel(self, before: Callable[[], None] | None = None) -> None:
+        """Cancel from any thread; harmless when it has ended.
+
+        before  called on the engine first
+        """
 
         def cancel_here() -> None:
+            if before is not None:
+                before()
             self._cancelled = True
             if self._task is not None:
                 self._task.cancel()
@@ -101,12 +106,13 @@ def run(coro: Coroutine[Any, Any, T]) -> T:
     return call.result()
 
 
-async def wrap(coro: Coroutine[Any, Any, T], *, until_ended: bool = False) -> T:
+async def wrap(coro: Coroutine[Any, Any, T], *, given_up: Callable[[], None] | None = None) -> T:
     """Run a coroutine on the engine and await its result from a coroutine on any loop.
 
     Cancelling the caller cancels the coroutine. On the engine's own loop it is simply awaited.
 
-    until_ended  a caller that is cancelled comes back only when the coroutine has ended
+    given_up  called on the engine before the coroutine is cancelled, which may not have begun; a caller that is
+              cancelled comes back only when that has ended
     """
     engine, loop = current_engine(), asyncio.get_running_loop()
     if loop is engine.loop:
@@ -120,10 +126,10 @@ async def wrap(coro: Coroutine[Any, Any, T], *, until_ended: bool = False) -> T:
     call = _Call(engine, coro, tell)
     call.start()
     try:
-        await (asyncio.shield(ended) if until_ended else ended)
+        await (ended if given_up is None else asyncio.shield(ended))
     except BaseException as error:
-        call.cancel()
-        if until_ended and isinstance(error, asyncio.CancelledError):
+        call.cancel(given_up)
+        if given_up is not None and isinstance(error, asyncio.CancelledError):
             await asyncio.wait({ended})
         raise
     return call.result()

@@ -16,6 +16,7 @@ import pytest
 
 from lance_io.errors import SchemaError, UsageError
 from lance_io.file import AsyncFileWriter, LanceFileReader, LanceFileWriter
+from lance_io.runtime.engine import current_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,4 +131,30 @@ async def test_a_cancelled_call_leaves_no_file_that_lacks_its_rows(
     assert isinstance(found[which], asyncio.CancelledError)
     assert [type(one) for one in found[which + 1 : 3]] == [UsageError] * (2 - which)
     assert found[3] is None and writer.closed
+    assert not os.listdir(tmp_path)
+
+
+async def test_a_call_that_is_cancelled_before_it_begins(tmp_path: Path) -> None:
+    """The engine has other things to do, and gets calls and cancellation together: the same is true."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        go_on.wait(SECONDS_MAX)
+
+    writer = AsyncFileWriter(tmp_path / "f", batch_of(0).schema)
+    await writer.write_batch(batch_of(0))
+    current_engine().loop.call_soon_threadsafe(hold)
+    assert await asyncio.to_thread(held.wait, SECONDS_MAX)
+    calls = [asyncio.ensure_future(writer.write_batch(batch_of(number))) for number in range(1, 4)]
+    calls.append(asyncio.ensure_future(writer.close()))
+    await asyncio.sleep(0)  # all have been handed over
+    calls[1].cancel()
+    for _ in range(5):  # and the cancellation
+        await asyncio.sleep(0)
+    go_on.set()
+    first, cancelled, behind, closed = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert (type(behind), closed) == (UsageError, None)
+    assert first is None or isinstance(first, UsageError)
     assert not os.listdir(tmp_path)

@@ -491,22 +491,23 @@ class AsyncFileWriter:
 
     async def _run(self, make: Callable[[Location], Plan[T]]) -> T:
         try:
-            return await wrap(self._in_turn(make), until_ended=True)
+            return await wrap(self._in_turn(make), given_up=self._give_up)
         except asyncio.CancelledError:
+            self._give_up()  # also on the engine's own loop
             await self.abort()  # what was cancelled may not have begun
             raise
 
     async def _in_turn(self, make: Callable[[Location], Plan[T]]) -> T:
         """On the engine, when the calls before it have ended."""
-        try:
-            async with self._turn:
-                if self._location is None:
-                    await load_client(self._file.arguments.path, self._file.arguments.storage_options)
-                    self._location = self._file.arguments.open()
-                return await drive_async(make(self._location))
-        except asyncio.CancelledError:
-            self._file.closed = True  # those behind it would complete a file that lacks something
-            raise
+        async with self._turn:
+            if self._location is None:
+                await load_client(self._file.arguments.path, self._file.arguments.storage_options)
+                self._location = self._file.arguments.open()
+            return await drive_async(make(self._location))
+
+    def _give_up(self) -> None:
+        """A call is cancelled: those behind it would complete a file that lacks something."""
+        self._file.closed = True
 
     async def __aenter__(self) -> AsyncFileWriter:
         if self._file.arguments.schema is not None:
