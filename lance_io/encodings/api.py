@@ -126,6 +126,7 @@ class ArrayLayout(ABC):
     stride_bytes  bytes of a value that lies in the file as in memory, else 0
     shared_at     where in the file bytes lie that pages of sibling leaves need, too: the ends of their lists
     whole         the page for the kernel that decodes all of it with others; None where it must be read by itself
+    items_at      start and end of the bytes of the file that all of the page is in, where its text is in a dictionary
     """
 
     num_rows: int
@@ -133,6 +134,7 @@ class ArrayLayout(ABC):
     stride_bytes: int
     whole: WholeArray | None
     shared_at: int | None = None
+    items_at: tuple[int, int] | None = None
 
     @abstractmethod
     def locate(self, index: Any) -> PageIndex:
@@ -146,8 +148,12 @@ class ArrayLayout(ABC):
         """
 
     @abstractmethod
-    def decoded_bound(self, num_slots: int, data_bytes: int, fsst_growth: int) -> int:
+    def decoded_bound(self, num_slots: int, data_bytes: int, *, usual: bool) -> int:
         """As the function of this name (`decoded_size.py`) for this page, whose messages say it."""
+
+    @abstractmethod
+    def longest_item(self, data: memoryview) -> int:
+        """Bytes of the longest item of its dictionary, which is in the bytes of `items_at`. Raises FormatError."""
 
     @abstractmethod
     def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:

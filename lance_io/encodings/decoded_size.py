@@ -46,32 +46,35 @@ if TYPE_CHECKING:
 FSST_GROWTH: Final = 8
 FSST_USUALLY: Final = 3  # text of words; what repeats a lot becomes more, and counts once it is decoded
 OFFSET_BYTES: Final = 8
+ITEMS_PART_BYTES: Final = 4 << 20  # of text from a dictionary of version 2.0, which can be cut anywhere
 PACKED_GROWTH: Final = 255  # of packed rows with compressed members, whose frames lie behind each other's lengths
 INFLATED_BYTES_MAX: Final = 1 << 31  # kernels decode no larger frame
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
-def decoded_bound(page: PageLayout, num_slots: int, data_bytes: int, fsst_growth: int = FSST_GROWTH) -> int | None:
+def decoded_bound(page: PageLayout, num_slots: int, data_bytes: int, *, usual: bool = False) -> int | None:
     """Bytes that so many slots of a page become at most; None where only its bytes tell.
 
-    data_bytes   that are read for them, about
-    fsst_growth  how many times as large text with symbols becomes
+    data_bytes  that are read for them, about
+    usual       about what they become: text of words, and items of a dictionary that are of one size
     """
     if isinstance(page, BlobPage):
-        return decoded_bound(page.inner, num_slots, data_bytes, fsst_growth)
+        return decoded_bound(page.inner, num_slots, data_bytes, usual=usual)
     if isinstance(page, MiniBlockPage):
-        return _miniblock_bound(page, num_slots, data_bytes, fsst_growth)
+        return _miniblock_bound(page, num_slots, data_bytes, usual)
     if isinstance(page, FullZipPage):
-        return _fullzip_bound(page, num_slots, data_bytes, fsst_growth)
+        return _fullzip_bound(page, num_slots, data_bytes, usual)
     if isinstance(page, NullPage):
         return _constant_bound(page, num_slots)
     if isinstance(page, ArrayLayout):
-        return page.decoded_bound(num_slots, data_bytes, fsst_growth)
+        return page.decoded_bound(num_slots, data_bytes, usual=usual)
     return data_bytes + OFFSET_BYTES * num_slots  # version 0.1 compresses nothing
 
 
 def value_bits(shape: Shape) -> int | None:
     """Bits of each value of a shape in memory; None where values differ."""
+    if type(shape) is FixedShape:  # most of them, and asked for every page
+        return shape.bits
     match shape:
         case FixedShape(bits):
             return bits
@@ -85,21 +88,21 @@ def value_bits(shape: Shape) -> int | None:
             return None
 
 
-def _growth(codec: Codec, fsst_growth: int = FSST_GROWTH) -> int | None:
+def _growth(codec: Codec, usual: bool = False) -> int | None:
     """How many times as large values of variable width become at most; None where frames say it."""
     match codec:
         case General():
             return None
         case Fsst():
-            return fsst_growth
+            return FSST_USUALLY if usual else FSST_GROWTH
         case VariablePackedStruct(members):
-            growths = [_growth(member.values, fsst_growth) for member in members]
+            growths = [_growth(member.values, usual) for member in members]
             return None if None in growths else max([1, *[one for one in growths if one is not None]])
         case _:
             return 1
 
 
-def _miniblock_bound(page: MiniBlockPage, num_slots: int, data_bytes: int, fsst_growth: int) -> int | None:
+def _miniblock_bound(page: MiniBlockPage, num_slots: int, data_bytes: int, usual: bool) -> int | None:
     items = page.num_items if page.has_lists else num_slots
     if page.keeps_indices and page.dictionary is not None:
         return OFFSET_BYTES * items
@@ -107,16 +110,35 @@ def _miniblock_bound(page: MiniBlockPage, num_slots: int, data_bytes: int, fsst_
     if bits is not None:
         return items * bits // 8
     if page.dictionary is not None:
-        growth = _growth(page.dictionary, fsst_growth)
-        return None if growth is None else items * (growth * page.source.buffer_sizes[2] + OFFSET_BYTES)
-    growth = _growth(page.codec, fsst_growth)
+        growth = _growth(page.dictionary, usual)
+        return None if growth is None else items * _item_bytes(page, growth * page.source.buffer_sizes[2], usual)
+    growth = _growth(page.codec, usual)
     return None if growth is None else growth * data_bytes + items * OFFSET_BYTES
 
 
-def _fullzip_bound(page: FullZipPage, num_slots: int, data_bytes: int, fsst_growth: int) -> int | None:
+def _item_bytes(page: MiniBlockPage, items_bytes: int, usual: bool) -> int:
+    """Of the longest item of a dictionary of so many bytes, or usually of one."""
+    return OFFSET_BYTES + (items_bytes // max(1, page.num_dictionary_items) if usual else items_bytes)
+
+
+def has_packed_dictionary(page: PageLayout) -> bool:
+    """Whether `dictionary_bound` has an answer for a page."""
+    return isinstance(page, MiniBlockPage) and not page.keeps_indices and isinstance(page.dictionary, General)
+
+
+def dictionary_bound(page: MiniBlockPage, compressed: memoryview) -> int:
+    """Bytes that all of a page becomes at most, as its compressed dictionary says."""
+    codec = page.dictionary
+    assert isinstance(codec, General), "see has_packed_dictionary"
+    items = page.num_items if page.has_lists else page.num_rows
+    num_bytes = (_growth(codec.values) or 1) * _frame_bytes(codec.scheme, compressed)
+    return items * _item_bytes(page, num_bytes, usual=False)
+
+
+def _fullzip_bound(page: FullZipPage, num_slots: int, data_bytes: int, usual: bool) -> int | None:
     if not page.is_variable:
         return data_bytes if page.has_index else num_slots * max(1, page.bits) // 8
-    growth = _growth(page.codec, fsst_growth)
+    growth = _growth(page.codec, usual)
     return None if growth is None else growth * data_bytes + OFFSET_BYTES * num_slots
 
 
@@ -140,7 +162,7 @@ def _constant_bound(page: Any, num_slots: int) -> int:
 class MeasuredPage:
     """What was read of some slots of a page.
 
-    index   of the page
+    index   of the page, if it has one
     start   where the data lie in the file
     data    of these slots
     slots   i64[n + 1], ascending: where parts begin that can be decoded by themselves, and the end of the last
@@ -148,7 +170,7 @@ class MeasuredPage:
     whole   what `scan` of the page asks for, if all of that was read
     """
 
-    index: PageIndex
+    index: PageIndex | None
     start: int
     data: memoryview
     slots: IntArray
@@ -171,6 +193,8 @@ class MeasuredPage:
 
 def can_measure(page: PageLayout) -> bool:
     """Whether `read_measured` has an answer for a page."""
+    if isinstance(page, ArrayLayout):
+        return page.items_at is not None
     return isinstance(page, MiniBlockPage) or (isinstance(page, FullZipPage) and page.is_variable)
 
 
@@ -183,10 +207,23 @@ def read_measured(
 
     One round; two for a part of a page without its index. Raises FormatError.
     """
+    if isinstance(page, ArrayLayout):
+        return (yield from _measure_items(page, start, end))
     if isinstance(page, MiniBlockPage):
         return (yield from _measure_chunks(page, index, start, end, is_whole=is_whole))
     assert isinstance(page, FullZipPage), "see can_measure"
     return (yield from _measure_entries(page, index, start, end, is_whole=is_whole))
+
+
+def _measure_items(page: ArrayLayout, start: int, end: int) -> Steps[MeasuredPage]:
+    assert page.items_at is not None, "see can_measure"
+    low, high = page.items_at
+    fetched = yield Ranges.of((low, high), keep=True)
+    data = fetched.piece(0, high - low)
+    row_bytes = page.longest_item(data) + OFFSET_BYTES
+    slots = np.arange(start, end, max(1, ITEMS_PART_BYTES // row_bytes), dtype=np.int64)
+    slots = np.append(slots, end)
+    return MeasuredPage(None, low, data, slots, row_bytes * np.diff(slots))
 
 
 def _measure_chunks(

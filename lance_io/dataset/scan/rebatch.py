@@ -89,16 +89,17 @@ class Rebatcher:
 
     def _fill(self, batch: pa.RecordBatch, num_bytes: int) -> Iterator[pa.RecordBatch]:
         """The batches that have all their rows by now; what is left waits."""
-        row_bits = self._row_bits(batch)
-        if row_bits is None:
-            memory_bytes = batch.get_total_buffer_size()
-            if self._memory_bytes + memory_bytes > self._certain_bytes:  # of buffers that other batches show, too
-                memory_bytes = batch.nbytes
-            if self._memory_bytes + memory_bytes > self._certain_bytes:
-                return self._fill_sized(batch)
+        memory_bytes = batch.get_total_buffer_size()
+        if self._memory_bytes + memory_bytes <= self._certain_bytes:
             return self._fill_rows(batch, num_bytes, self._rows_max, memory_bytes)
-        rows_max = self._rows_max if not row_bits else max(1, min(self._rows_max, 8 * self._cut_bytes // row_bits))
-        return self._fill_rows(batch, num_bytes, rows_max)
+        row_bits = self._row_bits(batch)
+        if row_bits is not None:
+            rows_max = self._rows_max if not row_bits else max(1, min(self._rows_max, 8 * self._cut_bytes // row_bits))
+            return self._fill_rows(batch, num_bytes, rows_max)
+        memory_bytes = batch.nbytes  # of buffers that other batches show, too
+        if self._memory_bytes + memory_bytes <= self._certain_bytes:
+            return self._fill_rows(batch, num_bytes, self._rows_max, memory_bytes)
+        return self._fill_sized(batch)
 
     def _row_bits(self, batch: pa.RecordBatch) -> int | None:
         """Bits of each row of the values; None where rows differ."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lance_io._kernels import DamagedError, WholeArray
 from lance_io.encodings.api import ArrayLayout, PageDescription, RowSelection
 from lance_io.encodings.cuts import PageCuts, cut_evenly
-from lance_io.encodings.decoded_size import FSST_GROWTH, OFFSET_BYTES
+from lance_io.encodings.decoded_size import FSST_GROWTH, FSST_USUALLY, OFFSET_BYTES
 from lance_io.encodings.v2_0.array import WithNulls, open_array
 from lance_io.encodings.v2_0.buffers import PageBuffers, Runs
 from lance_io.encodings.v2_0.dictionary import DictionaryValues, ItemsIndex
@@ -212,15 +212,34 @@ class ArrayPage(ArrayLayout):
         """Bytes that all values of variable width become at most, and how many times the bytes of each that is."""
         return text_bound(self.values)
 
-    def decoded_bound(self, num_slots: int, data_bytes: int, fsst_growth: int) -> int:
+    def decoded_bound(self, num_slots: int, data_bytes: int, *, usual: bool) -> int:
         """See `ArrayLayout`."""
         bits = fixed_bits(self.path.leaf_type)
         if bits is not None:
             return num_slots * bits // 8
         total, growth = self._text_bound
         if growth:  # values that can be read one by one
-            return min(total, min(growth, fsst_growth) * data_bytes + OFFSET_BYTES * num_slots)
+            return min(total, min(growth, FSST_USUALLY if usual else growth) * data_bytes + OFFSET_BYTES * num_slots)
+        if usual and isinstance(self.values, DictionaryValues):
+            return num_slots * (total // max(1, self.num_rows * self.values.items.num_values) + OFFSET_BYTES)
         return total if self.is_compressed else total * num_slots // max(1, self.num_rows)
+
+    @cached_property
+    def items_at(self) -> tuple[int, int] | None:  # type: ignore[override]  # found when it is first asked for
+        """See `ArrayLayout`."""
+        if not isinstance(self.values, DictionaryValues) or self.values.item_width is None:
+            return None
+        places = self.source.buffers.of_page
+        start, end = min(at for at, _ in places), max(at + size for at, size in places)
+        return (start, end) if end - start <= 2 * self.num_bytes else None
+
+    def longest_item(self, data: memoryview) -> int:
+        """See `ArrayLayout`."""
+        assert self.items_at is not None and isinstance(self.values, DictionaryValues), "see items_at"
+        try:
+            return self.values.longest_item(data, self.items_at[0])
+        except DamagedError as error:
+            raise damage_error(error) from None
 
     @property
     def row_bits(self) -> int | None:

@@ -20,10 +20,11 @@ from lance_io.errors import FormatError
 from lance_io.levels.chunks import OFFSET_BYTES
 from lance_io.limits import MIB
 from lance_io.records import dataclass
+from lance_io.spans import Fetched
 
 if TYPE_CHECKING:
     from lance_io.encodings.v2_0.array import ArrayEncoding
-    from lance_io.spans import Fetched, IntArray, Ranges, Steps
+    from lance_io.spans import IntArray, Ranges, Steps
 
 ITEMS_KEPT_BYTES_MAX: Final = 1 * MIB  # larger dictionaries are read with the rows
 
@@ -38,6 +39,13 @@ class ItemsIndex:
     def nbytes(self) -> int:
         """Memory held, in bytes."""
         return int(self.items.nbytes) + 256
+
+
+def _offsets_of(items: pa.Array) -> IntArray:
+    width = OFFSET_BYTES[items.type.id]
+    if not len(items):  # which may have no memory
+        return np.zeros(1, dtype=np.int64)
+    return np.frombuffer(items.buffers()[1], f"<i{width}", len(items) + 1, items.offset * width).astype(np.int64)
 
 
 def _look_up_strings(codes: Any, items: pa.Array) -> pa.Array:
@@ -68,6 +76,23 @@ class DictionaryValues:
         self.items = items
         self.num_values = codes.num_values
         self.row_bits = codes.row_bits
+
+    @property
+    def item_width(self) -> int | None:
+        """Bytes of each offset of the items, where rows become text."""
+        return None if pa.types.is_dictionary(self.dtype) else OFFSET_BYTES.get(self.dtype.id)
+
+    def longest_item(self, data: memoryview, start: int) -> int:
+        """Bytes of the longest item; `data` lies at byte `start` of the file, and has them."""
+        scan = self.items.scan()
+        wanted = next(scan)
+        if int(wanted.starts.min()) < start or int(wanted.ends.max()) > start + len(data):
+            raise FormatError("items of a dictionary that are not in its page")
+        try:
+            scan.send(Fetched(data, wanted.starts - start))
+        except StopIteration as done:
+            return int(np.diff(_offsets_of(done.value)).max(initial=0))
+        raise AssertionError("all items are read in one round")
 
     def index_ranges(self) -> Ranges | None:
         """The buffers of the items, unless they are too large to keep."""

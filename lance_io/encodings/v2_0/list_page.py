@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import ArrayLayout, PageDescription, RowSelection
-from lance_io.encodings.decoded_size import OFFSET_BYTES
+from lance_io.encodings.decoded_size import FSST_GROWTH, FSST_USUALLY, OFFSET_BYTES
 from lance_io.encodings.rounds import merge_ranges, together
 from lance_io.encodings.v2_0.array import open_ends
 from lance_io.encodings.v2_0.array_page import ArrayPage, cut_by_ends, ends_known, structs_around
@@ -254,13 +254,18 @@ class ListPage(ArrayLayout):
             return self.source.num_bytes
         return self.source.num_bytes + self.items.bytes_between(self.first_item, self.first_item + self.num_items)
 
-    def decoded_bound(self, num_slots: int, data_bytes: int, fsst_growth: int) -> int:
+    def decoded_bound(self, num_slots: int, data_bytes: int, *, usual: bool) -> int:
         """See `ArrayLayout`; text in lists is taken for what has at most symbols."""
         offset_bytes = OFFSET_BYTES * num_slots
         bits = fixed_bits(self.path.leaf_type)
         if bits is None:
-            return fsst_growth * data_bytes + OFFSET_BYTES * self.num_items + offset_bytes
+            growth = FSST_USUALLY if usual else FSST_GROWTH
+            return growth * data_bytes + OFFSET_BYTES * self.num_items + offset_bytes
         return self.num_items * bits // 8 + offset_bytes
+
+    def longest_item(self, data: memoryview) -> int:
+        """See `ArrayLayout`: it has no dictionary of its own."""
+        raise NotImplementedError
 
     @property
     def is_compressed(self) -> bool:

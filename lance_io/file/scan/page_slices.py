@@ -15,14 +15,24 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from lance_io import limits
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import ArrayLayout, RowSelection
 from lance_io.encodings.cuts import cut_page
-from lance_io.encodings.decoded_size import FSST_GROWTH, FSST_USUALLY, can_measure, decoded_bound, read_measured
+from lance_io.encodings.decoded_size import (
+    FSST_GROWTH,
+    can_measure,
+    decoded_bound,
+    dictionary_bound,
+    has_packed_dictionary,
+    read_measured,
+)
 from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1 import miniblock
 from lance_io.encodings.v2_1.constant import NullPage
+from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.encodings.v2_1.page import damage_error
 from lance_io.encodings.v2_2 import constant
@@ -92,9 +102,9 @@ class Piece:
             bound = self.bound
             if bound is None:
                 bound = limits.SCAN_GROWTH * self.num_bytes
-            elif bound > FSST_GROWTH * self.num_bytes:  # hardly any text has as many symbols of eight bytes
+            elif bound > FSST_GROWTH * self.num_bytes:  # hardly any text becomes as much
                 start, end = self.slots
-                bound = decoded_bound(self.page, end - start, self.num_bytes, FSST_USUALLY) or bound
+                bound = decoded_bound(self.page, end - start, self.num_bytes, usual=True) or bound
             found = self._expected_bytes = max(self.num_bytes, bound)
         return found
 
@@ -112,7 +122,7 @@ class Piece:
         if not self.is_whole or self.index is not None:
             return None
         page, bound = self.page, self.bound
-        if bound is None or bound > limits.SCAN_BOUND_BYTES:
+        if (bound is None and not has_packed_dictionary(page)) or (bound or 0) > limits.SCAN_BOUND_BYTES:
             return None
         if type(page) is MiniBlockPage:
             return None if page.keeps_indices else miniblock
@@ -157,7 +167,12 @@ class Piece:
     def _is_to_measure(self) -> bool:
         """Whether its bytes have to tell how much of it is decoded at once."""
         bound = self.bound
-        return (bound is None or bound > limits.SCAN_BOUND_BYTES) and can_measure(self.page)
+        return (bound is None or bound > limits.SCAN_BOUND_BYTES) and self._can_measure
+
+    @property
+    def _can_measure(self) -> bool:
+        page = self.page
+        return can_measure(page) and (self._wants_nearly_all or not isinstance(page, ArrayLayout))
 
     def _measure(self, allowance: Allowance) -> Steps[Any]:
         page, (start, end) = self.page, self.slots
@@ -215,6 +230,8 @@ class Piece:
     @property
     def is_constant(self) -> bool:
         """Whether it has values that hardly any bytes stand for, more than are decoded at once."""
+        if type(self.page) in (MiniBlockPage, FullZipPage):
+            return False
         rows = self.row_end - self.row_start
         if rows < ROWS_SMALL and rows * (fixed_bits(self.column.path.leaf_type) or 0) < 8 * limits.SCAN_DECODED_BYTES:
             return False
@@ -222,7 +239,8 @@ class Piece:
         if isinstance(page, NullPage):
             is_cut = len(page.source.buffer_sizes) <= 1  # no levels
         else:
-            is_cut = isinstance(page, ArrayLayout) and getattr(page, "row_bits", None) is not None
+            has_rows = isinstance(page, ArrayLayout) and getattr(page, "row_bits", None) is not None
+            is_cut = has_rows and not self._can_measure
         return is_cut and (self.bound or 0) > max(limits.SCAN_DECODED_BYTES, 2 * self.num_bytes)
 
     def _cut_constant(self) -> list[Piece]:
@@ -276,7 +294,7 @@ def read_group(group: Sequence[Piece], allowance: Allowance | None = None) -> St
         return (yield from together([piece.steps(allowance) for piece in group]))
     allowance.use(sum([group[at].bound or 0 for at in joined]))
     arrays, *rest = yield from together(
-        [_read_joined([group[at] for at in joined]), *[group[at].steps(allowance) for at in others]]
+        [_read_joined([group[at] for at in joined], allowance), *[group[at].steps(allowance) for at in others]]
     )
     found = dict(zip([*joined, *others], [*arrays, *rest], strict=True))
     return [found[at] for at in range(len(group))]
@@ -291,13 +309,10 @@ def read_groups(groups: Sequence[Sequence[Piece]], allowance: Allowance) -> File
     fetched = yield from side_by_side(
         [(group[0].file, _fetch_group(group, *places, allowance)) for group, places in zip(groups, split, strict=True)]
     )
-    joined = [[group[at] for at in places] for group, (places, _) in zip(groups, split, strict=True)]
-    decoded = iter(_decode_joined([(some, one) for some, (one, _) in zip(joined, fetched, strict=True) if one]))
+    decoded = iter(_decode_joined([one for one, _ in fetched if one is not None and one[0]]))
     result: list[Any] = []
-    for group, (places, others), (_, arrays) in zip(groups, split, fetched, strict=True):
-        found = dict(zip(others, arrays, strict=True))
-        found.update((at, next(decoded)) for at in places)
-        result += [found[at] for at in range(len(group))]
+    for group, (_, found) in zip(groups, fetched, strict=True):
+        result += [found[at] if at in found else next(decoded) for at in range(len(group))]
     return result
 
 
@@ -311,28 +326,68 @@ def _split_joined(group: Sequence[Piece]) -> tuple[list[int], list[int]]:
 
 def _fetch_group(
     group: Sequence[Piece], joined: list[int], others: list[int], allowance: Allowance
-) -> Steps[tuple[Fetched | None, list[Any]]]:
-    """What the joined pieces of a group are decoded from, and the arrays of the others."""
+) -> Steps[tuple[tuple[list[Piece], Fetched] | None, dict[int, Any]]]:
+    """The joined pieces of a group and what they are decoded from, and the arrays of the others by their places."""
     allowance.use(sum([group[at].bound or 0 for at in joined]))
     steps = [group[at].steps(allowance) for at in others]
     if not joined:
-        return None, (yield from together(steps))
-    ranges = _whole_ranges([group[at] for at in joined])
+        return None, dict(zip(others, (yield from together(steps)), strict=True))
+    pieces = [group[at] for at in joined]
+    ranges = _whole_ranges(pieces)
     if not len(ranges):  # values that the metadata have
-        return Fetched(b"", ranges.starts), (yield from together(steps))
-    if not others:
-        return (yield from served_by(group[0].tail, fetch(ranges))), []
+        return (pieces, Fetched(b"", ranges.starts)), dict(zip(others, (yield from together(steps)), strict=True))
+    is_certain = all([piece.bound is not None for piece in pieces])
+    if not others and is_certain:
+        return (pieces, (yield from served_by(group[0].tail, fetch(ranges)))), {}
     ranges.keep = True  # the others may take more rounds, and this is decoded after the last one
     fetched, *arrays = yield from together([served_by(group[0].tail, fetch(ranges)), *steps])
-    return fetched, arrays
+    found = dict(zip(others, arrays, strict=True))
+    if not is_certain and (large := _too_large(pieces, fetched)):
+        found.update(zip([joined[at] for at in large], (yield from _read_large(pieces, large, allowance)), strict=True))
+        pieces, fetched = _without(pieces, fetched, large)
+    return (pieces, fetched), found
 
 
-def _read_joined(group: list[Piece]) -> Steps[list[pa.Array]]:
+def _read_joined(group: list[Piece], allowance: Allowance) -> Steps[list[Any]]:
     ranges = _whole_ranges(group)
     if not len(ranges):
         return _decode_joined([(group, Fetched(b"", ranges.starts))])
     fetched = yield from served_by(group[0].tail, fetch(ranges))
-    return _decode_joined([(group, fetched)])
+    large = _too_large(group, fetched)
+    if not large:
+        return _decode_joined([(group, fetched)])
+    pieces, fetched = _without(group, fetched, large)
+    decoded = iter(_decode_joined([(pieces, fetched)] if pieces else []))
+    found = dict(zip(large, (yield from _read_large(group, large, allowance)), strict=True))
+    return [found[at] if at in found else next(decoded) for at in range(len(group))]
+
+
+def _read_large(group: list[Piece], places: list[int], allowance: Allowance) -> Steps[list[Any]]:
+    """Pieces that would become too much in one call with others: once more, each by itself."""
+    return (yield from together([group[at].steps(allowance) for at in places]))
+
+
+def _too_large(group: list[Piece], fetched: Fetched) -> list[int]:
+    """Places of the pages that are decoded to too much, as only what was fetched of them tells."""
+    found, number = [], 0
+    for at, piece in enumerate(group):
+        page: Any = piece.page
+        if piece.bound is None:
+            compressed = fetched.piece(number + 2, page.source.buffer_sizes[2])
+            if dictionary_bound(page, compressed) > limits.SCAN_DECODED_BYTES:
+                found.append(at)
+            number += len(page.source.buffer_sizes)
+        elif type(page) is MiniBlockPage:
+            number += len(page.source.buffer_sizes)
+    return found
+
+
+def _without(group: list[Piece], fetched: Fetched, places: list[int]) -> tuple[list[Piece], Fetched]:
+    """What was fetched of mini-block pages, but for some of them."""
+    counts = [len(piece.page.source.buffer_sizes) for piece in group]  # type: ignore[attr-defined]
+    is_left = np.isin(np.repeat(np.arange(len(group)), counts), places, invert=True)
+    pieces = [piece for at, piece in enumerate(group) if at not in places]
+    return pieces, Fetched(fetched.buffer, fetched.offsets[is_left])
 
 
 def _whole_ranges(group: list[Piece]) -> Ranges:

@@ -161,13 +161,14 @@ class HeldBytes:
         self._lock = threading.Lock()
         self._held_bytes = 0
         self._ahead_bytes = 0  # decoded, or to be, of jobs
+        self._ahead_bytes_max = ahead_bytes_max()
         self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
 
     def has_room(self, num_bytes: int, expected_bytes: int = 0) -> bool:
         """May so many bytes be read ahead of need, and decoded to so many?"""
         if self._capacity_bytes and self._held_bytes + num_bytes > self._capacity_bytes:
             return False
-        is_within = not expected_bytes or self._ahead_bytes + expected_bytes <= ahead_bytes_max()
+        is_within = not expected_bytes or self._ahead_bytes + expected_bytes <= self._ahead_bytes_max
         return is_within and max(num_bytes, expected_bytes) <= self._pool.avail_bytes
 
     def has_turn(self, num_bytes: int, expected_bytes: int, num_jobs: int) -> bool:
@@ -201,7 +202,7 @@ class HeldBytes:
     def claim(self, job: PoolJob[Any], num_bytes: int) -> bool:
         """Whether a job, which is under way, may be decoded to so many bytes more than expected (fewer: below 0)."""
         with self._lock:
-            if not job.is_held or (num_bytes > 0 and self._ahead_bytes + num_bytes > ahead_bytes_max()):
+            if not job.is_held or (num_bytes > 0 and self._ahead_bytes + num_bytes > self._ahead_bytes_max):
                 return False
             self._ahead_bytes += num_bytes
             job.expected_bytes += num_bytes
