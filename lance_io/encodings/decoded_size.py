@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 FSST_GROWTH: Final = 8
 FSST_USUALLY: Final = 3  # text of words; what repeats a lot becomes more, and counts once it is decoded
 OFFSET_BYTES: Final = 8
-ITEMS_PART_BYTES: Final = 4 << 20  # of text from a dictionary of version 2.0, which can be cut anywhere
+ITEMS_PART_BYTES: Final = 4 << 20  # of text from a dictionary, which can be cut anywhere
 PACKED_GROWTH: Final = 255  # of packed rows with compressed members, whose frames lie behind each other's lengths
 INFLATED_BYTES_MAX: Final = 1 << 31  # kernels decode no larger frame
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -221,9 +221,13 @@ def _measure_items(page: ArrayLayout, start: int, end: int) -> Steps[MeasuredPag
     fetched = yield Ranges.of((low, high), keep=True)
     data = fetched.piece(0, high - low)
     row_bytes = page.longest_item(data) + OFFSET_BYTES
-    slots = np.arange(start, end, max(1, ITEMS_PART_BYTES // row_bytes), dtype=np.int64)
-    slots = np.append(slots, end)
-    return MeasuredPage(None, low, data, slots, row_bytes * np.diff(slots))
+    return MeasuredPage(None, low, data, *_evenly(start, end, row_bytes))
+
+
+def _evenly(start: int, end: int, row_bytes: int) -> tuple[IntArray, IntArray]:
+    """Parts of a page with a dictionary, which can be cut anywhere, and what they become."""
+    slots = np.append(np.arange(start, end, max(1, ITEMS_PART_BYTES // max(1, row_bytes)), dtype=np.int64), end)
+    return slots, row_bytes * np.diff(slots)
 
 
 def _measure_chunks(
@@ -252,7 +256,10 @@ def _measure_chunks(
     items = np.diff(int64s(index.item_starts)[low : high + 1])
     borders = int64s(index.byte_offsets)[low : high + 1] + (base - first)
     sizes = _chunk_sizes(page, index, items, borders, data)
-    return MeasuredPage(index, first, data, starts[low : high + 1].clip(start, end), sizes, whole)
+    slots = starts[low : high + 1].clip(start, end)
+    if page.dictionary is not None and index.row_starts is None and int(sizes.max(initial=0)) > ITEMS_PART_BYTES:
+        slots, sizes = _evenly(start, end, int(sizes.max()) // max(1, int(items.max())))
+    return MeasuredPage(index, first, data, slots, sizes, whole)
 
 
 def _chunk_sizes(

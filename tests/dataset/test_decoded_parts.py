@@ -16,6 +16,7 @@ import pytest
 
 import lance_io
 from lance_io import limits
+from lance_io.encodings import decoded_size
 from lance_io.file.scan import decoded_parts
 from lance_io.limits import KIB, MIB
 
@@ -158,3 +159,51 @@ def test_a_scan_that_is_given_up_gives_everything_back(
     while shared.pool.avail_bytes < BUDGET:  # what was begun ends by itself
         time.sleep(0.001)
     assert shared.pool.avail_bytes == BUDGET
+
+
+@pytest.fixture(scope="module", params=["2.0", "2.1", "2.2"])
+def worded(request: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table of pylance's whose files have text in dictionaries: long, short, and short beside one long item."""
+    uri = str(tmp_path_factory.mktemp("words") / "t.lance")
+    long = [f"{n} " * 3000 for n in range(4)]
+    odd = [*[f"{n}" for n in range(15)], "odd " * 4000]
+    columns = {
+        coded("id", pa.int64()): range(ROWS),
+        coded("long", pa.string(), compression="zstd"): [long[n % 4] for n in range(ROWS)],
+        coded("other", pa.int32()): range(ROWS),
+        coded("short", pa.string(), compression="zstd"): [f"word {n % 50}" for n in range(ROWS)],
+        coded("odd", pa.string(), compression="zstd"): [odd[n % 16] for n in range(ROWS)],
+    }
+    rows = pa.table([pa.array(one, field.type) for field, one in columns.items()], pa.schema([*columns]))
+    lance.write_dataset(rows, uri, data_storage_version=request.param, max_rows_per_file=ROWS // 3)
+    return uri
+
+
+@pytest.mark.parametrize("columns", [None, ["long"], ["id", "short"]])
+@pytest.mark.parametrize("is_on_loop", [False, True])
+async def test_only_large_dictionaries_are_decoded_in_parts(
+    worded: str, monkeypatch: pytest.MonkeyPatch, columns: list[str] | None, is_on_loop: bool
+) -> None:
+    """What a dictionary makes of its rows is known when it was read, from its longest item."""
+    parts: dict[str, list[int]] = {}
+    decode = decoded_parts.decode_at_hand
+
+    def counted(piece: Any) -> pa.Array:
+        array = decode(piece)
+        parts.setdefault(piece.column.path.leaf.name, []).append(array.nbytes)
+        return array
+
+    monkeypatch.setattr(decoded_parts, "decode_at_hand", counted)
+    monkeypatch.setattr(limits, "SCAN_DECODED_BYTES", 1 * MIB)
+    monkeypatch.setattr(limits, "SCAN_BOUND_BYTES", 2 * MIB)
+    monkeypatch.setattr(limits, "SCAN_PART_BYTES", 256 * KIB)
+    monkeypatch.setattr(decoded_size, "ITEMS_PART_BYTES", 64 * KIB)
+    if is_on_loop:
+        dataset = await lance_io.AsyncDataset.open(worded)
+        found = await dataset.to_table(columns=columns)
+    else:
+        found = lance_io.dataset(worded).to_table(columns=columns)
+    assert found.equals(lance.dataset(worded).to_table(columns=columns))
+    wanted = {"long", "odd"} & set(columns or ["long", "odd"])
+    assert {*parts} == wanted
+    assert max([size for sizes in parts.values() for size in sizes], default=0) <= 256 * KIB + 16 * KIB
