@@ -132,7 +132,7 @@ CAMPAIGNS: Final = (
             Part(
                 ("tests/simulate/test_chains.py",),
                 "LANCE_IO_CHAINS",
-                1000,
+                200,
                 "{tests} tests, {size} chains for each call and kind of table",
             ),
         ),
