@@ -45,10 +45,11 @@ class _WholeColumn:
     pages  the one that says how it is decoded
     """
 
-    __slots__ = ("index", "leaf", "pages", "where")
+    __slots__ = ("index", "leaf", "pages", "path", "where")
 
     def __init__(self, index: int, path: LeafPath, leaf: WholeLeaf) -> None:
         self.index = index
+        self.path = path
         self.leaf = leaf
         self.pages = (leaf,)
         self.where = where(index, path)
@@ -86,6 +87,11 @@ class WholePiece(Piece):
     def bound(self) -> int:
         """See `Piece`: nothing is compressed."""
         return self.num_bytes + 8 * (self.row_end - self.row_start)
+
+    @property
+    def expected_bytes(self) -> int:
+        """See `Piece`."""
+        return self.bound
 
     @property
     def joined_kind(self) -> WholeFiles:

@@ -355,3 +355,13 @@ def test_a_column_of_one_small_file(tmp_path: Path) -> None:
     uri = written(rows, tmp_path / "t", 1000)
     for name in rows.column_names:
         assert lance_io.dataset(uri).to_table(columns=[name]).equals(rows.select([name]))
+
+
+def test_small_files_of_values_of_a_few_bits(tmp_path: Path) -> None:
+    """Their bytes are far below what offsets of as many rows would take."""
+    rows = pa.table(
+        {"flag": [n % 3 == 0 for n in range(4000)], "number": pa.array([n % 7 for n in range(4000)], pa.uint8())}
+    )
+    uri = written(rows, tmp_path / "t", 1000, max_rows_per_file=1000)
+    for columns in (None, ["flag"], ["number"]):
+        assert lance_io.dataset(uri).to_table(columns=columns).equals(lance.dataset(uri).to_table(columns=columns))
