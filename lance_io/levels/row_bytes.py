@@ -114,7 +114,7 @@ class RowBytes:
         return lambda row: int(row * each)
 
     def _of_lists(self, array: Any, place: Before, width: type[np.integer[Any]]) -> Before:
-        offsets = _offsets(array, width)
+        offsets = offsets_of(array, width)
         first, end = int(offsets[0]), int(offsets[-1])
         items = array.values if not pa.types.is_map(array.type) else _map_entries(array)
         inner = self._bits_before(items.slice(first, end - first), lambda row: int(offsets[place(row)]) - first)
@@ -122,7 +122,7 @@ class RowBytes:
 
     def _of_offsets(self, array: pa.Array, place: Before, width: type[np.integer[Any]], bits_at: Before) -> Before:
         """Bits of what lies before an offset, and of the offsets; `bits_at` gives the former."""
-        offsets = _offsets(array, width)
+        offsets = offsets_of(array, width)
         first, offset_bits = int(offsets[0]), 8 * np.dtype(width).itemsize
         if width is np.int32:
             self.narrow.append(lambda row: int(offsets[place(row)]) - first)
@@ -151,7 +151,8 @@ def _fit(before: Before, start: int, end: int, room: int) -> int:
     return low - start if before(low) - base <= room else low - start - 1
 
 
-def _offsets(array: pa.Array, width: type[np.integer[Any]]) -> npt.NDArray[Any]:
+def offsets_of(array: pa.Array, width: type[np.integer[Any]]) -> npt.NDArray[Any]:
+    """The offsets of an array of text or lists, one more than rows, as wide as its type has them."""
     if not len(array):  # which may have no memory
         return np.zeros(1, width)
     size = np.dtype(width).itemsize

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lance_io.levels.row_bytes import fixed_bits
+from lance_io.levels.row_bytes import fixed_bits, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,9 +47,9 @@ def _sizes(array: pa.Array) -> Any:
     if bits is not None:
         return -(-bits // 8)
     if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
-        return np.diff(_offsets(array, np.int32)) + 4
+        return np.diff(offsets_of(array, np.int32)).astype(np.int64) + 4
     if pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
-        return np.diff(_offsets(array, np.int64)) + 8
+        return np.diff(offsets_of(array, np.int64)) + 8
     if pa.types.is_struct(dtype):
         return row_sizes([array.field(place) for place in range(dtype.num_fields)], len(array))
     if pa.types.is_fixed_size_list(dtype):
@@ -63,17 +63,10 @@ def _sizes(array: pa.Array) -> Any:
 
 def _of_lists(array: Any) -> IntArray:
     is_large = pa.types.is_large_list(array.type)
-    offsets = _offsets(array, np.int64 if is_large else np.int32)
+    offsets = offsets_of(array, np.int64 if is_large else np.int32)
     first, end = int(offsets[0]), int(offsets[-1])
     members = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
     items = row_sizes([member.slice(first, end - first) for member in members], end - first)
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(items)))
     found: IntArray = np.diff(ends[offsets - first]) + (8 if is_large else 4)
     return found
-
-
-def _offsets(array: pa.Array, width: type[np.integer[Any]]) -> IntArray:
-    if not len(array):  # which may have no memory
-        return np.zeros(1, np.int64)
-    size = np.dtype(width).itemsize
-    return np.frombuffer(array.buffers()[1], width, len(array) + 1, array.offset * size).astype(np.int64)

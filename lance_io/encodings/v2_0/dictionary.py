@@ -18,6 +18,7 @@ from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_0.buffers import Runs
 from lance_io.errors import FormatError
 from lance_io.levels.chunks import OFFSET_BYTES
+from lance_io.levels.row_bytes import offsets_of
 from lance_io.limits import MIB
 from lance_io.records import dataclass
 from lance_io.spans import Fetched
@@ -39,13 +40,6 @@ class ItemsIndex:
     def nbytes(self) -> int:
         """Memory held, in bytes."""
         return int(self.items.nbytes) + 256
-
-
-def _offsets_of(items: pa.Array) -> IntArray:
-    width = OFFSET_BYTES[items.type.id]
-    if not len(items):  # which may have no memory
-        return np.zeros(1, dtype=np.int64)
-    return np.frombuffer(items.buffers()[1], f"<i{width}", len(items) + 1, items.offset * width).astype(np.int64)
 
 
 def _look_up_strings(codes: Any, items: pa.Array) -> pa.Array:
@@ -91,7 +85,8 @@ class DictionaryValues:
         try:
             scan.send(Fetched(data, wanted.starts - start))
         except StopIteration as done:
-            return int(np.diff(_offsets_of(done.value)).max(initial=0))
+            width = np.int64 if OFFSET_BYTES[done.value.type.id] == 8 else np.int32
+            return int(np.diff(offsets_of(done.value, width)).max(initial=0))
         raise AssertionError("all items are read in one round")
 
     def index_ranges(self) -> Ranges | None:
