@@ -45,11 +45,7 @@ class BatchUDF:
         Raises `OperationError` for an error of the function, and for what is no record batch of `output_schema` with
         one row for each row of `batch`.
         """
-        try:
-            found = self.func(batch)
-        except Exception as error:
-            raise OperationError(f"{type(error).__name__}: {error}") from error
-        found = _as_batch(found, self.output_schema)
+        found = self._called(batch)
         if self.output_schema is not None and found.schema != self.output_schema:
             raise OperationError(
                 "Output schema of function does not match the expected schema. Expected:\n"
@@ -61,6 +57,20 @@ class BatchUDF:
                 f"{batch.num_rows} rows and gave {found.num_rows}"
             )
         return found
+
+    def schema_for(self, sample: pa.RecordBatch) -> pa.Schema:
+        """The schema of what the function gives for a sample, of however many rows: it may give ready columns.
+
+        Raises `OperationError` for an error of the function, and for what is no record batch.
+        """
+        return self._called(sample).schema
+
+    def _called(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            found = self.func(batch)
+        except Exception as error:
+            raise OperationError(f"{type(error).__name__}: {error}") from error
+        return _as_batch(found, self.output_schema)
 
 
 def batch_udf(

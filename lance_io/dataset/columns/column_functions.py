@@ -49,7 +49,7 @@ def columns_by_function(
     if given.output_schema is None:
         sample = yield from _sample(state, columns)
         try:
-            found = yield Call(partial(given.new_columns, sample))
+            schema = yield Call(partial(given.schema_for, sample))
         except OperationError as error:
             if isinstance(function, BatchUDF) or error.__cause__ is None:
                 raise
@@ -58,7 +58,7 @@ def columns_by_function(
                 f"{type(function)}, which is callable, but gave an error when called with a batch of data: "
                 f"{error.__cause__}"
             ) from error.__cause__
-        given = BatchUDF(given.func, found.schema, given.checkpoint_file)
+        given = BatchUDF(given.func, schema, given.checkpoint_file)
     assert given.output_schema is not None
     types = [*project_taken(state.schema, columns).arrow_schema.types, *given.output_schema.types]
     options = bounds.options(types, rows_max=BATCH_ROWS)

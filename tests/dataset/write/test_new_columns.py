@@ -33,6 +33,8 @@ VISIBLE = 4  # rows that `pair` leaves: 1, 2, 3 of the first fragment and 6 of t
 GIVEN = pa.table({"c": range(VISIBLE), "d": ["x", None, "", "y"]})
 MEMBERS = pa.table({"st": [{"z": i} for i in range(VISIBLE)]})
 STRICT = pa.schema([pa.field("c", pa.int64(), nullable=False)])
+READY: dict[str, Any] = {"a batch": pa.record_batch({"c": [30, 10, None]})}  # for the rows of the first fragment
+READY["a frame"] = READY["a batch"].to_pandas()
 
 
 def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -130,6 +132,7 @@ REFUSED: dict[str, Change] = {
     "a function of another schema": with_udf(doubled, output_schema=pa.schema([("c", pa.int32())])),
     "a function of another name": with_udf(doubled, output_schema=pa.schema([("d", pa.int64())])),
     "a function of fewer rows": lambda table: table.add_columns(lambda batch: doubled(batch).slice(0, 1)),
+    "a function of ready columns for one fragment": lambda table: table.add_columns(lambda batch: READY["a batch"]),
     "a function of a table": lambda table: table.add_columns(lambda batch: pa.table({"c": batch["Camel"]})),
     "a function of what is there": lambda table: table.add_columns(lambda batch: batch),
     "no rows at once": lambda table: table.add_columns(doubled, batch_size=0),
@@ -188,6 +191,36 @@ def test_the_keys_of_a_join_are_compared_as_in_pylance(tmp_path: Path) -> None:
             table.merge(right, "a")
             found.append(table.to_table()["c"].to_pylist())
         assert found[1] == found[0], rows.schema
+
+
+@pytest.mark.parametrize("answer", READY)
+@pytest.mark.parametrize("is_decorated", [False, True])
+async def test_a_function_may_answer_with_ready_columns(tmp_path: Path, answer: str, is_decorated: bool) -> None:
+    """Its sample has one row, whatever it answers with."""
+
+    def ready(batch: pa.RecordBatch) -> Any:
+        return READY[answer]
+
+    found: dict[Any, Any] = {}
+    for library, name in ((lance, "theirs"), (lance_io, "ours")):
+        function = library.batch_udf()(ready) if is_decorated else ready
+        table = library.write_dataset(ROWS.slice(0, 3), str(tmp_path / name))
+        (fragment,) = table.get_fragments()
+        merged, schema = fragment.merge_columns(function)
+        table = library.LanceDataset.commit(table, library.LanceOperation.Merge([merged], schema), read_version=1)
+        found[name, "merge_columns"] = table.to_table().to_pydict()
+        table = library.write_dataset(ROWS.slice(0, 3), str(tmp_path / name), mode="overwrite")
+        if library is lance_io:
+            coroutines = await AsyncDataset.open(str(tmp_path / name))
+            merged, schema = await coroutines.get_fragments()[0].merge_columns(function)
+            assert len(merged.files) == 2 and "c" in str(schema)
+            await coroutines.add_columns(function)
+            found["asynchronous"] = lance.dataset(str(tmp_path / name)).to_table().to_pydict()
+            table = library.write_dataset(ROWS.slice(0, 3), str(tmp_path / name), mode="overwrite")
+        table.add_columns(function)
+        found[name, "add_columns"] = lance.dataset(str(tmp_path / name)).to_table().to_pydict()
+    assert found["ours", "add_columns"] == found["theirs", "add_columns"] == found["asynchronous"]
+    assert found["ours", "merge_columns"] == found["theirs", "merge_columns"]
 
 
 def test_a_function_sees_batches_of_one_fragment(tmp_path: Path) -> None:
