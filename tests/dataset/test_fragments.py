@@ -40,7 +40,8 @@ def test_pieces_of_metadata_travel_as_json(mixed_uri: str) -> None:
     expected = lance.dataset(mixed_uri).get_fragments()[0].metadata.deletion_file
     assert metadata.deletion_file.json() == expected.json()
     assert RowIdMeta.from_json(RowIdMeta(b"\x01\xff").json()) == RowIdMeta(b"\x01\xff")
-    assert DataFile("x", [1]).field_ids() == [1]
+    with pytest.warns(DeprecationWarning, match=r"use DataFile\.fields"):
+        assert DataFile("x", [1]).field_ids() == [1]
     for bad in ("[]", "{}", '{"id": 1, "files": [{}], "physical_rows": 1}'):
         with pytest.raises(ValueError, match=r"JSON"):
             FragmentMetadata.from_json(bad)

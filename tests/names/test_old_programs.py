@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
+import json
+import os
+import pickle
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +51,10 @@ DEPRECATED: dict[str, Any] = {
     "fragments": lambda m, ds, uri: m.fragment.write_fragments(ROW, uri, use_legacy_format=False),
     "index_cache_size": lambda m, ds, uri: m.dataset(uri, index_cache_size=5),
     "data_files": lambda m, ds, uri: ds.get_fragments()[0].metadata.data_files(),
+    "path": lambda m, ds, uri: ds.get_fragments()[0].data_files()[0].path(),
+    "path of metadata": lambda m, ds, uri: ds.get_fragments()[0].metadata.files[0].path(),
+    "field_ids": lambda m, ds, uri: ds.get_fragments()[0].data_files()[0].field_ids(),
+    "Merge": lambda m, ds, uri: m.LanceOperation.Merge([], ds.schema),
 }
 
 
@@ -57,6 +66,35 @@ def test_deprecated_names_warn(call: Any, tables: list[Any]) -> None:
             call(*each)
         texts.append(str(told[0].message))
     assert texts[1].startswith(texts[0])
+
+
+def test_paths_of_data_files_are_texts_and_calls(tables: list[Any]) -> None:
+    found = []
+    for library, dataset, uri in tables:
+        (name,) = sorted(os.listdir(f"{uri}/data"))[:1]
+        (fragment,) = [one for one in dataset.get_fragments() if one.data_files()[0].path == name]
+        file = fragment.data_files()[0]
+        with pytest.warns(DeprecationWarning):
+            assert file.path() == name
+        metadata = pickle.loads(pickle.dumps(fragment.metadata))
+        again = library.fragment.FragmentMetadata.from_json(json.dumps(fragment.metadata.to_json()))
+        for copied in (metadata, again, copy.deepcopy(fragment.metadata)):
+            assert copied == fragment.metadata and copied.files[0].path == name
+            with pytest.warns(DeprecationWarning):
+                assert copied.files[0].path() == name
+        values = dataclasses.asdict(file)
+        found.append((isinstance(file.path, str), isinstance(pickle.loads(pickle.dumps(file.path)), str), len(values)))
+        made = library.fragment.DataFile("x.lance", [0])
+        with pytest.warns(DeprecationWarning):
+            assert made.path() == made.path == "x.lance" and "'x.lance'" in repr(made)
+    assert found[0] == found[1]
+    file = lance_io.fragment.DataFile("x.lance", [0])
+    file.path = "y.lance"
+    with pytest.warns(DeprecationWarning) as told:
+        assert file.path() == "y.lance"
+        lance_io.LanceOperation.Merge([], ROW.schema)
+    assert {one.filename for one in told} == {__file__}, "a warning names the line of the caller"
+    assert type(dataclasses.asdict(file)["path"]) is str
 
 
 def test_names_that_are_accepted(tables: list[Any]) -> None:

@@ -6,10 +6,13 @@ operation that lists them all.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import field
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
+
+import pyarrow as pa
 
 from lance_io.dataset.not_offered import OperationsNotOffered
 from lance_io.errors import UsageError
@@ -19,8 +22,6 @@ from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
-
-    import pyarrow as pa
 
     from lance_io.dataset.version.fragment_metadata import DataFile, FragmentMetadata
     from lance_io.dataset.version.lance_schema import LanceSchema
@@ -157,13 +158,22 @@ class LanceOperation(OperationsNotOffered):
 
     @dataclass()
     class Merge(BaseOperation):
-        """Add or change columns. fragments: all of the table, whole; schema: the whole new one."""
+        """Add or change columns. fragments: all of the table, whole; schema: the whole new one, with its field ids.
+
+        A schema of pyarrow is taken with a `DeprecationWarning`: its fields are known by their names.
+        """
 
         fragments: Iterable[FragmentMetadata]
         schema: LanceSchema | pa.Schema
         preserves_nullability: bool = False
 
         def __post_init__(self) -> None:
+            if isinstance(self.schema, pa.Schema):
+                warnings.warn(
+                    "Passing a pyarrow.Schema to Merge is deprecated. Please use a LanceSchema instead.",
+                    DeprecationWarning,
+                    stacklevel=3,
+                )
             self.fragments = _fragments(self.fragments)
 
     @dataclass()

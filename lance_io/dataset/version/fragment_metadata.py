@@ -25,11 +25,34 @@ else:
     described_file = later_plans("lance_io.dataset.version.described_file")
 
 
+class _CallableText(str):
+    """A text that programs for old releases call, when `DataFile.path` was a method."""
+
+    __slots__ = ()
+
+    def __call__(self) -> str:
+        warnings.warn("DataFile.path() is deprecated, use DataFile.path instead", DeprecationWarning, stacklevel=2)
+        return str(self)
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
+class _CallablePath:
+    """The attribute `path`: stored as plain text, and callable wherever it is read."""
+
+    def __get__(self, file: DataFile, owner: object = None) -> str:
+        return _CallableText(vars(file)["path"])
+
+    def __set__(self, file: DataFile, path: str) -> None:
+        vars(file)["path"] = path
+
+
 @dataclass()
 class DataFile:
     """One data file of a fragment.
 
-    path                relative to `data/`
+    path                relative to `data/`; `path()` gives it, too, with a `DeprecationWarning`
     fields              field ids, one per column listed; -2 marks a dead column
     column_indices      parallel to `fields`, the file's column numbers; empty in version 0.1
     file_major_version, file_minor_version
@@ -50,7 +73,8 @@ class DataFile:
         return f"DataFile({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def field_ids(self) -> list[int]:
-        """The field ids."""
+        """The field ids, with a `DeprecationWarning`: `fields` has them."""
+        warnings.warn("DataFile.field_ids is deprecated, use DataFile.fields instead", DeprecationWarning, stacklevel=2)
         return self.fields
 
     @classmethod
@@ -84,6 +108,9 @@ class DataFile:
             file_size_bytes=file.size_bytes,
             base_id=file.base_id,
         )
+
+
+DataFile.path = _CallablePath()  # type: ignore[assignment]  # not in the class, where it would be a default value
 
 
 @dataclass(frozen=True)

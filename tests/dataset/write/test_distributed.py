@@ -25,6 +25,8 @@ from tests.interop.comparing import LIBRARIES, assert_same
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.filterwarnings("ignore:Passing a pyarrow.Schema:DeprecationWarning")
+
 ROWS = pa.table(
     {
         "a": pa.array(range(40), pa.int64()),
