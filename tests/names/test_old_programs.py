@@ -16,6 +16,7 @@ import lance.commit
 import lance.file
 import lance.fragment
 import lance.log
+import lance.progress
 import pyarrow as pa
 import pytest
 
@@ -24,6 +25,8 @@ import lance_io.commit
 import lance_io.file
 import lance_io.fragment
 import lance_io.log
+import lance_io.progress
+from lance_io.dataset.fragment import AsyncFragment
 from lance_io.errors import CommitHandlerError
 
 if TYPE_CHECKING:
@@ -121,6 +124,11 @@ ERRORS: dict[str, Any] = {
     "limit": lambda m, ds, uri: ds.to_table(limit=-1),
     "no rows": lambda m, ds, uri: m.write_dataset(iter([]), uri + "2"),
     "data": lambda m, ds, uri: m.write_dataset(5, uri + "2"),
+    "fragment of no rows": lambda m, ds, uri: m.LanceFragment.create(uri, ROW.slice(0, 0)),
+    "fragment of no rows for a new table": lambda m, ds, uri: m.LanceFragment.create(uri + "2", ROW.slice(0, 0)),
+    "fragment of an empty reader": lambda m, ds, uri: m.LanceFragment.create(uri, iter([]), schema=ROW.schema),
+    "fragment of no columns": lambda m, ds, uri: m.LanceFragment.create(uri, ROW.select([])),
+    "fragment of nothing": lambda m, ds, uri: m.LanceFragment.create(uri, pa.table({}), mode="overwrite"),
     "no table": lambda m, ds, uri: m.write_dataset(ROW, uri, mode="create"),
 }
 
@@ -134,8 +142,39 @@ def test_errors_begin_as_those_of_pylance(call: Any, tables: list[Any]) -> None:
         texts.append(str(raised.value).replace(library.__name__, "t"))
         kinds.append(raised.value)
     assert isinstance(kinds[0], next(kind for kind in (OSError, ValueError, TypeError) if isinstance(kinds[1], kind)))
-    begin = re.split(r", (/|location)|\. Please|, missing", texts[1])[0]
+    begin = re.split(r"\.?, (/|location)|\. Please|, missing", texts[1])[0]
     assert texts[0].startswith(begin)
+
+
+def listener(library: Any, heard: list[Any]) -> Any:
+    class Listener(library.progress.FragmentWriteProgress):  # type: ignore[misc]
+        def begin(self, fragment: Any, **kwargs: Any) -> None:
+            heard.append(("begin", fragment.id, kwargs))
+
+        def complete(self, fragment: Any, **kwargs: Any) -> None:
+            heard.append(("complete", fragment.id, fragment.physical_rows, kwargs))
+
+    return Listener()
+
+
+@pytest.mark.parametrize("version", ["0.1", "2.2"])
+@pytest.mark.parametrize("mode", ["append", "create", "overwrite"])
+async def test_progress_names_the_id_of_the_fragment(
+    tables: list[Any], mode: str, version: str, tmp_path: Path
+) -> None:
+    for number in (None, 7):
+        told: dict[str, list[Any]] = {}
+        for library, _, uri in tables:
+            given = {"fragment_id": number, "mode": mode, "data_storage_version": version}
+            place = uri if mode != "append" else str(tmp_path / "new")
+            heard = told.setdefault(library.__name__, [])
+            made = library.LanceFragment.create(place, ROW, progress=listener(library, heard), **given)
+            assert made.id == (number or 0)
+            if library is lance_io:
+                heard = told.setdefault("asynchronous", [])
+                made = await AsyncFragment.create(place, ROW, progress=listener(library, heard), **given)
+                assert made.id == (number or 0)
+        assert told["lance_io"] == told["asynchronous"] == told["lance"]
 
 
 def lock_that_fails(where: str, version_seen: list[int]) -> Any:

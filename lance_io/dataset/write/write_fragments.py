@@ -17,6 +17,7 @@ from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE
 from lance_io.dataset.write.run_write import run_write, run_write_async
 from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, check_mixture, fit_schema, of_version, schema_of
 from lance_io.dataset.write.write_arguments import Write, check_known
+from lance_io.dataset.write.write_progress import FragmentWriteProgress
 from lance_io.dataset.write.write_rows import expect_nothing, new_files
 from lance_io.errors import NotFound, OperationError
 from lance_io.file.open.data_file import FileSchema, OpenedFile
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.write.data_files import NewFiles
     from lance_io.dataset.write.input_data import AsyncRows, Rows
     from lance_io.dataset.write.write_arguments import Destination
-    from lance_io.dataset.write.write_progress import FragmentWriteProgress
     from lance_io.dataset.write.write_rows import WriteOptions, WriteTarget
     from lance_io.format.schema import Schema
     from lance_io.plans.plan import Plan
@@ -115,7 +115,8 @@ def write_fragment(
 ) -> FragmentMetadata:
     """See `LanceFragment.create`."""
     number = _fragment_number(fragment_id)
-    return _only(run_write(_one_file(dataset_uri, options), data, schema, write_new_fragments), number)
+    write = _one_file(dataset_uri, number, options)
+    return _only(run_write(write, data, schema, _write_one), number)
 
 
 async def write_fragment_async(
@@ -124,12 +125,15 @@ async def write_fragment_async(
     """See `AsyncFragment.create`."""
     options = gather_provider(options)
     await load_client(dataset_uri, options.get("storage_options"))
-    number, write = _fragment_number(fragment_id), _one_file(dataset_uri, options)
-    return _only(await run_write_async(write, data, schema, write_new_fragments), number)
+    number = _fragment_number(fragment_id)
+    write = _one_file(dataset_uri, number, options)
+    return _only(await run_write_async(write, data, schema, _write_one), number)
 
 
-def _one_file(dataset_uri: Destination, options: dict[str, Any]) -> Write:
+def _one_file(dataset_uri: Destination, fragment_id: int, options: dict[str, Any]) -> Write:
     check_known(options, signature(write_fragments).parameters, "write_fragments")
+    if options.get("progress") is not None:
+        options["progress"] = _NumberedProgress(options["progress"], fragment_id)
     if options.get("mode") == "create":  # of the fragment: a table may be there, with whatever schema
         options["mode"] = "overwrite"
     unbounded = {"max_rows_per_file": FRAGMENT_ROWS_MAX, "max_bytes_per_file": 1 << 62}
@@ -144,10 +148,32 @@ def _fragment_number(fragment_id: int | None) -> int:
     return number
 
 
+class _NumberedProgress(FragmentWriteProgress):
+    """Tells of a fragment by the id that its caller gave it; writers know of none."""
+
+    def __init__(self, listener: FragmentWriteProgress, fragment_id: int) -> None:
+        self._listener = listener
+        self._fragment_id = fragment_id
+
+    def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+        """A fragment is about to be written."""
+        self._listener.begin(replace(fragment, id=self._fragment_id), **kwargs)
+
+    def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+        """It has been written."""
+        self._listener.complete(replace(fragment, id=self._fragment_id), **kwargs)
+
+
+def _write_one(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOptions) -> Plan[NewFragments]:
+    if not len(rows.schema):  # a version would refuse the file
+        raise OperationError("Invalid user input: Cannot write with an empty schema: a fragment has columns")
+    return (yield from write_new_fragments(target, rows, options))
+
+
 def _only(written: NewFragments, fragment_id: int) -> FragmentMetadata:
     fragments = fragments_of(written)
     if not fragments:
-        raise OperationError("no rows: a fragment has at least one")
+        raise OperationError("Invalid user input: Input data was empty: a fragment has at least one row")
     return replace(fragments[0], id=fragment_id)
 
 
