@@ -13,8 +13,8 @@ from lance_io.dataset.version.debug_text import (
     show_transaction,
     write_debug,
 )
+from lance_io.dataset.version.describe import stored_fragment
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
-from lance_io.errors import NotFound
 
 if TYPE_CHECKING:
     from lance_io.dataset.fragment import LanceFragment
@@ -36,15 +36,16 @@ def format_manifest(dataset: LanceDataset) -> str:
 def format_fragment(fragment: FragmentMetadata | LanceFragment, dataset: LanceDataset) -> str:
     """A fragment of a table, with the fields that each of its files holds.
 
-    fragment  a fragment of the table, or its metadata
-    Raises `ValueError` for a fragment that the table's version does not have.
+    fragment  a fragment of any table, or its metadata, which no version needs to name
+    dataset   whose schema tells the fields
+
+    Raises `UnsupportedError` for a data file of an unknown version.
     """
-    fragment_id = fragment.id if isinstance(fragment, FragmentMetadata) else fragment.fragment_id
-    place = dataset._state.place_of(fragment_id)
-    if place is None:
-        raise NotFound(f"version {dataset.version} of the table has no fragment {fragment_id}")
-    state = dataset._state
-    return write_debug(show_fragment_files(state.manifest.fragments[place], state.schema), pretty=True)
+    if isinstance(fragment, FragmentMetadata):
+        shown = stored_fragment(fragment)
+    else:
+        shown = fragment._state.manifest.fragments[fragment._place]
+    return write_debug(show_fragment_files(shown, dataset._state.schema), pretty=True)
 
 
 def list_transactions(dataset: LanceDataset, /, max_transactions: int = 10) -> list[str]:

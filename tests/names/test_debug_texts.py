@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from lance.schema import LanceSchema as PeerSchema
 
 import lance_io
 import lance_io.debug
+from lance_io.errors import UnsupportedError
 from lance_io.schema import LanceSchema
 
 if TYPE_CHECKING:
@@ -69,5 +71,27 @@ def test_transactions(uri: str) -> None:
 
     assert [head(one) for one in ours] == [head(one) for one in theirs]
     assert len(lance_io.debug.list_transactions(lance_io.dataset(uri), 2)) == 2
-    with pytest.raises(ValueError, match="no fragment 77"):
-        lance_io.debug.format_fragment(lance_io.FragmentMetadata(77, [], 1), lance_io.dataset(uri))
+
+
+def test_a_fragment_is_shown_as_it_is_given(uri: str) -> None:
+    """Whatever the table's version says of its id: new files, of fields that the table may not have."""
+    (written,) = lance.fragment.write_fragments(pa.table({"a": range(3), "s": ["x"] * 3}), uri)
+    texts: list[list[str]] = []
+    for library in (lance_io, lance):
+        fragments, dataset = library.fragment, library.dataset(uri)
+        first = dataset.get_fragments()[0].metadata
+        new = fragments.FragmentMetadata.from_json(json.dumps(written.to_json()))
+        given = [
+            fragments.FragmentMetadata(99, [], 5),
+            fragments.FragmentMetadata(99, first.files, 7, first.deletion_file),
+            new,
+            fragments.FragmentMetadata(1, [fragments.DataFile("z.lance", [0, 77, -2, 1], [0, 1, 2, 3], 2, 1)], 3),
+            fragments.FragmentMetadata(1, [fragments.DataFile("z.lance", [0], [], 0, 2)], 3),
+        ]
+        texts.append([library.debug.format_fragment(one, dataset) for one in given])
+    assert texts[0] == texts[1]
+    old = lance_io.dataset(uri, version=1).get_fragments()[0]
+    assert "deletion_file: None" in lance_io.debug.format_fragment(old, lance_io.dataset(uri))
+    unknown = lance_io.FragmentMetadata(1, [lance_io.fragment.DataFile("z.lance", [0], [0], 9, 9)], 3)
+    with pytest.raises(UnsupportedError, match=r"unknown file version 9\.9"):
+        lance_io.debug.format_fragment(unknown, lance_io.dataset(uri))
