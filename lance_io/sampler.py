@@ -305,9 +305,9 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
     the table. What loaders of PyTorch take as their batch sampler.
 
     batch_size      positions in a list, but for the last
-    total_num_rows  of the table
+    total_num_rows  of the table; 0 where the sampler is only called, with a `batch_size` then
 
-    Raises `ValueError` for batches of no rows.
+    Called with a dataset it gives the batches of `ShardedBatchSampler`. Raises `ValueError` for batches of no rows.
     """
 
     def __init__(
@@ -320,10 +320,10 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
         total_num_rows: int = 0,
     ) -> None:
         super().__init__(rank, world_size, randomize, seed)
-        if batch_size <= 0:
+        if batch_size < 0 or (total_num_rows and not batch_size):
             raise UsageError(f"batch_size is the number of rows in a batch and at least 1, not {batch_size}")
         share = ceil(total_num_rows / world_size)
-        self._batch_size = batch_size
+        self._batch_size = batch_size or 1  # where there are no rows any size will do
         self._rows = range(min(rank * share, total_num_rows), min((rank + 1) * share, total_num_rows))
 
     def __len__(self) -> int:

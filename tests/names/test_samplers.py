@@ -117,8 +117,23 @@ def test_positions_are_those_of_pylance(randomize: bool) -> None:
                 expected.set_epoch(epoch)
                 assert list(share) == list(expected)
             assert len(share) == len(list(share))
-    with pytest.raises(ValueError, match="at least 1"):
-        ours.ShardedFixedBatchSampler(0, 1)
+    for size, total in ((0, 10), (-1, 10), (-1, 0)):
+        with pytest.raises(ValueError, match="at least 1"):
+            ours.ShardedFixedBatchSampler(0, 1, batch_size=size, total_num_rows=total)
+
+
+@pytest.mark.parametrize("options", [{}, {"filter": "a > 20"}, {"columns": ["a"]}])
+def test_samplers_of_positions_may_be_called(uri: str, options: dict[str, Any]) -> None:
+    for rank in range(4):
+        share, expected = (each.ShardedFixedBatchSampler(rank, 4) for each in (ours, theirs))
+        assert len(share) == len(expected) == 0 and list(share) == list(expected) == []
+        found = lists(share(lance_io.dataset(uri), batch_size=5, **options))
+        wanted = lists(expected(lance.dataset(uri), batch_size=5, **options))
+        assert flat(found) == flat(wanted)
+        if "filter" not in options:  # what passes a filter is packed into batches by the scan
+            assert found == wanted
+        sized = ours.ShardedFixedBatchSampler(rank, 4, batch_size=3, total_num_rows=7)
+        assert lists(sized(lance_io.dataset(uri), batch_size=5, **options)) == found
 
 
 @pytest.mark.parametrize("granularity", ["fragment", "batch"])
