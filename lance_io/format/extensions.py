@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from importlib import import_module
+from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -37,6 +38,19 @@ def to_bfloat16(values: Any) -> np.ndarray[Any, np.dtype[np.uint16]]:
 
 
 PANDAS_MODULE: Final = "lance_io.format.pandas_bfloat16"  # which loads pandas, and stands on this one
+_SHOWN_MAX: Final = 21  # values of an array that is shown whole
+
+
+def _shortest_decimal(value: float) -> str:
+    """The shortest decimal number whose nearest float32 is `value`, halves away from zero; numpy's are to even."""
+    from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal  # not with the package
+
+    exact = Decimal(value)
+    modes = (ROUND_HALF_UP, ROUND_UP)  # below a power of two values are denser than above it
+    candidates = (Context(num_digits, mode).plus(exact) for num_digits in range(1, 10) for mode in modes)
+    with np.errstate(over="ignore"):  # the largest rounds to infinity with few digits; nine tell all float32 apart
+        text = f"{next(one for one in candidates if np.float32(one) == value):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 class BFloat16(float):
@@ -57,6 +71,12 @@ class BFloat16(float):
         """As a plain float."""
         return float(self)
 
+    def __repr__(self) -> str:
+        """The shortest decimal number that is nearest to this one, without an exponent, as pylance shows it."""
+        if not isfinite(self) or not self:
+            return "NaN" if isnan(self) else f"{float(self):g}"
+        return _shortest_decimal(float(self))
+
 
 class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]
     """One bfloat16 value; `as_py` gives the float that it stands for."""
@@ -65,9 +85,31 @@ class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]
         """The value as a Python float, None when null."""
         return None if self.value is None else BFloat16.from_bytes(self.value.as_py())
 
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` is the same number: another scalar, a `BFloat16`, or a `bfloat16` of `ml_dtypes`."""
+        if isinstance(other, BFloat16Scalar):
+            return bool(self.as_py() == other.as_py())
+        if type(other).__name__ == "bfloat16" and type(other).__module__ == "ml_dtypes":
+            return bool(self.as_py() == float(other))  # type: ignore[arg-type]
+        return isinstance(other, BFloat16) and bool(self.as_py() == other)
+
+    def __hash__(self) -> int:
+        return hash(self.as_py())
+
 
 class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
     """An array of bfloat16 values."""
+
+    def __str__(self) -> str:
+        """The numbers, of long arrays the first and the last ten."""
+        shown = [f"  {one}" for one in (self if len(self) <= _SHOWN_MAX else self[:10])]
+        text = ",\n".join(shown)
+        if len(self) > _SHOWN_MAX:
+            text += ",\n...\n" + ",\n".join([f"  {one}" for one in self[-10:]])
+        return f"[\n{text}\n]"
+
+    def __repr__(self) -> str:
+        return f"<lance_io.arrow.BFloat16Array object at 0x{id(self):016x}>\n{self}"
 
     def to_float32(self) -> pa.FloatArray:
         """The same values in a type that Arrow computes with; every bfloat16 is a float32."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import lance
 import lance.arrow as theirs
@@ -40,6 +42,49 @@ def test_bfloat16_rounds_as_pylance() -> None:
         with pytest.raises(ValueError, match="Cannot convert null values to numpy"):
             make.bfloat16_array([None]).to_numpy()
     assert len(ours.bfloat16_array([]).to_float32()) == 0
+
+
+def test_bfloat16_is_shown_as_by_pylance() -> None:
+    for bits in [*range(0, 1 << 16, 7), 0x3EF5, 0xBEC5, 0x0F80, 0xEC80]:  # halves of a digit, powers of two
+        raw = bits.to_bytes(2, "little")
+        assert str(ours.BFloat16.from_bytes(raw)) == repr(theirs.BFloat16.from_bytes(raw))
+    arrays = [make.bfloat16_array([*NUMBERS, None]) for make in (ours, theirs)]
+    assert [str(one) for one in arrays[0]] == [str(one) for one in arrays[1]]
+    assert [repr(one) for one in arrays[0].to_pylist()] == [repr(one) for one in arrays[1].to_pylist()]
+    for part in (slice(0, 0), slice(2, 4), slice(-3, None), slice(0, 21), slice(0, 22), slice(5, 500)):
+        found, expected = (one[part] for one in arrays)
+        assert str(found) == str(expected)
+        shown = re.sub("0x[0-9a-f]{16}", "0x", repr(found)).replace("lance_io", "lance")
+        assert shown == re.sub("0x[0-9a-f]{16}", "0x", repr(expected))
+
+
+class StoredHalf(float):
+    """What `ml_dtypes`, which is not installed here, calls `bfloat16`; pylance compares with its class and bytes."""
+
+    def tobytes(self) -> bytes:
+        return bytes(theirs.bfloat16_array([self]).storage[0].as_py())
+
+
+def test_bfloat16_compares_as_that_of_pylance(monkeypatch: pytest.MonkeyPatch) -> None:
+    StoredHalf.__name__, StoredHalf.__module__ = "bfloat16", "ml_dtypes"
+    monkeypatch.setitem(sys.modules, "ml_dtypes", SimpleNamespace(bfloat16=StoredHalf))
+    values = [1.1, 2.0, -0.0, np.nan, np.inf, None]
+    found = []
+    for make in (ours, theirs):
+        array = make.bfloat16_array(values)
+        others = [
+            *array,
+            *array.to_pylist(),
+            *(StoredHalf(ours.BFloat16(one)) for one in values[:5]),
+            1.1015625,
+            2.0,
+            "2",
+        ]
+        found.append([[one == other for other in others] + [one != other for other in others] for one in array])
+        assert array[0] == make.BFloat16(1.1) and make.BFloat16(1.1) in array.to_pylist()
+    assert found[0] == found[1]
+    array = ours.bfloat16_array([2.0, 2.0, None])
+    assert len(set(array)) == 2, "equal values have one hash"
 
 
 @pytest.mark.parametrize("dtype", [pa.float16(), pa.float32(), pa.float64()], ids=str)
