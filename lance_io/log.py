@@ -8,12 +8,12 @@ from typing import Final
 
 LOGGER: Final = logging.getLogger("lance_io")
 LOGGER.addHandler(logging.NullHandler())
-LEVEL_VARIABLE: Final = "LANCE_LOG"
+ENV_NAME_PYLANCE_LOGGING_LEVEL: Final = "LANCE_LOG"
 
 
 def get_log_level() -> str:
     """The level that the environment asks for, "INFO" unless it says; levels of single targets are passed over."""
-    levels = [one for one in os.environ.get(LEVEL_VARIABLE, "").split(",") if one and "=" not in one]
+    levels = [one for one in os.environ.get(ENV_NAME_PYLANCE_LOGGING_LEVEL, "").split(",") if one and "=" not in one]
     return get_python_log_level((levels or ["INFO"])[0].upper())
 
 

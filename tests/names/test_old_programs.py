@@ -224,8 +224,9 @@ def test_statistics_of_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asked", [None, "debug", "WARN", "trace", "lance=debug", "info,lance_core=trace", "off"])
 def test_levels_of_logs(asked: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LANCE_LOG", raising=False)
+    assert lance_io.log.ENV_NAME_PYLANCE_LOGGING_LEVEL == lance.log.ENV_NAME_PYLANCE_LOGGING_LEVEL
+    monkeypatch.delenv(lance_io.log.ENV_NAME_PYLANCE_LOGGING_LEVEL, raising=False)
     if asked is not None:
-        monkeypatch.setenv("LANCE_LOG", asked)
+        monkeypatch.setenv(lance_io.log.ENV_NAME_PYLANCE_LOGGING_LEVEL, asked)
     assert lance_io.log.get_log_level() == lance.log.get_log_level()
     assert lance_io.log.get_python_log_level(asked or "x") == lance.log.get_python_log_level(asked or "x")
