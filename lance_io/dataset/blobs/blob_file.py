@@ -12,7 +12,7 @@ import numpy as np
 from lance_io.dataset.blobs.blob_values import blob_steps, locate_blobs, read_located
 from lance_io.dataset.rows.read_rows import RowReader, bytes_of, read_bytes
 from lance_io.dataset.rows.row_arithmetic import Grouped, addresses, group_rows
-from lance_io.dataset.rows.take_rows import RowNotFound, group_positions, locate_addresses, locate_row_ids
+from lance_io.dataset.rows.take_rows import RowDeleted, RowNotFound, group_positions, locate_addresses, locate_row_ids
 from lance_io.dataset.run_plan import run, run_awaited
 from lance_io.dataset.version.column_lists import extract
 from lance_io.errors import UsageError
@@ -313,17 +313,25 @@ def _select(state: DatasetState, ids: Any, addresses_: Any, indices: Any) -> Pla
     places, offsets = yield from locate(state, numbers)
     missing = np.flatnonzero(places < 0)
     if len(missing):
-        raise _not_found(state, "row ids" if addresses_ is None else "row addresses", numbers, missing)
+        is_by_id = addresses_ is None and state.has_stable_row_ids
+        raise _not_found(state, numbers, missing, is_by_id=is_by_id)
     return group_rows(places, offsets)
 
 
-def _not_found(state: DatasetState, kind: str, asked: IntArray, missing: IntArray) -> RowNotFound:
+def _not_found(state: DatasetState, asked: IntArray, missing: IntArray, *, is_by_id: bool) -> RowNotFound:
     """The error for rows that were deleted or never were: which they are, as far as a message has room."""
     rows = list(dict.fromkeys(asked[missing].tolist()))
     named = ", ".join(map(str, rows[:ROWS_NAMED])) + (", ..." if len(rows) > ROWS_NAMED else "")
-    return RowNotFound(
-        f"{len(missing)} of the {len(asked)} rows asked for were deleted or never existed: {kind} {named}. "
-        "Ask only for rows that are left",
+    num_left, left = len(asked) - len(missing), f"Ask only for rows that are left, without {named}"
+    if is_by_id:
+        return RowNotFound(
+            f"Invalid user input: Could not resolve all requested row IDs: requested {len(asked)}, resolved {num_left}; "
+            f"first missing row ID {rows[0]} was deleted or not found. {left}",
+            path=state.location.uri,
+        )
+    return RowDeleted(
+        f"Not supported: Expected {len(asked)} rows, got {num_left}. A take operation that includes row addresses must "
+        f"not target deleted rows. {left}",
         path=state.location.uri,
     )
 

@@ -55,6 +55,10 @@ class RowNotFound(StoreError, UsageError):
     """A row was asked for that the table does not have."""
 
 
+class RowDeleted(RowNotFound, NotImplementedError):
+    """A row was asked for by an address where one was deleted; pylance says that it does not support that."""
+
+
 def take_positions(state: DatasetState, indices: Any, columns: Selection) -> Plan[pa.Table]:
     """Rows by their position among the rows that are left.
 
