@@ -325,8 +325,8 @@ def _not_found(state: DatasetState, asked: IntArray, missing: IntArray, *, is_by
     num_left, left = len(asked) - len(missing), f"Ask only for rows that are left, without {named}"
     if is_by_id:
         return RowNotFound(
-            f"Invalid user input: Could not resolve all requested row IDs: requested {len(asked)}, resolved {num_left}; "
-            f"first missing row ID {rows[0]} was deleted or not found. {left}",
+            f"Invalid user input: Could not resolve all requested row IDs: requested {len(asked)}, resolved "
+            f"{num_left}; first missing row ID {rows[0]} was deleted or not found. {left}",
             path=state.location.uri,
         )
     return RowDeleted(
