@@ -48,6 +48,8 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
         raise
     if committed.attempts:
         count_version(target, request, committed)
+    if committed.failure is not None:
+        raise committed.failure
     return committed
 
 
@@ -73,7 +75,7 @@ def _create(target: CommitTarget, request: CommitRequest, files: CommitFiles) ->
     outcome = yield from write_deciding(target, new, files)
     if isinstance(outcome, Taken):
         raise _exists(target)
-    return CommittedVersion(outcome.file, file.manifest, transaction, attempts=1)
+    return CommittedVersion(outcome.file, file.manifest, transaction, attempts=1, failure=outcome.failure)
 
 
 def _find_created(

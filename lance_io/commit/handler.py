@@ -21,6 +21,7 @@ from lance_io.table.manifest.paths import VERSIONS, ManifestName, NamingScheme, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from lance_io.errors import CommitHandlerError
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer, Durability, ObjectMeta
     from lance_io.store.url import Location
@@ -68,9 +69,13 @@ class NewVersion:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The version is visible, and ours."""
+    """The version is visible, and ours.
+
+    failure  what a commit lock raised when it was left, for the caller to hear once all else is done
+    """
 
     file: VersionFile
+    failure: CommitHandlerError | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Committing under a lock of the user's, for stores that keep no promise of their own.
 
-    lock(version)       a context manager; entering it may raise `CommitConflictError` when another holds the lock
+    lock(version)       a context manager; what entering it raises, of any class, ends the commit
     HEAD final name     there: the number is taken
     PUT                 unconditional
-    release
+    release             what that raises comes to the caller once all is done that follows a version
 
 The lock must be one that all writers of the table take. A PUT whose answer was lost is read back while it is held.
 """
@@ -13,13 +13,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.put_absent import PutAbsentHandler, read_back, unknown_outcome
-from lance_io.errors import CommitConflictError, CommitHandlerError, NotFound, StoreError
+from lance_io.errors import CommitHandlerError, NotFound, StoreError
 from lance_io.plans.plan import Call
 from lance_io.plans.store_requests import Put, Read
 from lance_io.redaction import get_logger
@@ -40,46 +40,48 @@ CommitLock: TypeAlias = Callable[[int], AbstractContextManager[Any]]
 """Takes the version that is to be committed, gives the lock for it."""
 
 
-class LockRefused(CommitConflictError):
-    """The lock says that another writer has it."""
-
-
-def hold_lock(lock: CommitLock, version: int, work: Plan[T], uri: str) -> Plan[T]:
+def hold_lock(lock: CommitLock, version: int, work: Plan[T], uri: str) -> Plan[tuple[T, CommitHandlerError | None]]:
     """Do something under the lock for a version, which is entered and left in one thread.
-
-    What the lock raises when it is left is logged only: it says nothing of what was done.
 
     uri  of the table, for errors
 
-    Raises `LockRefused` where entering it raises `CommitConflictError`, `CommitHandlerError` where entering it raises
-    anything else; nothing has been done then. What `work` raises comes as it is.
+    Gives the outcome, and what the lock raised when it was left: that says nothing of what was done. Raises
+    `CommitHandlerError` where entering it raises anything; nothing has been done then. What `work` raises comes as it
+    is, and what the lock raises then is logged only.
     """
     threads = LastingPool(1, "lance-io-lock")
     try:
         try:
             held = lock(version)
             yield Call(held.__enter__, threads)
-        except CommitConflictError as error:
-            raise LockRefused(str(error)) from error
         except Exception as error:
-            text = f"Error from commit handler: {type(error).__name__}: {error}"
-            raise CommitHandlerError(text, path=uri) from error
+            raise _handler_error(error, uri) from error
         try:
             outcome = yield from work
         except BaseException:
-            yield from _leave(held, version, threads, *sys.exc_info())
+            failure = yield from _leave(held, version, threads, uri, *sys.exc_info())
+            if failure is not None:
+                _logger.warning("version %d: the commit lock was not released: %s", version, failure)
             raise
-        yield from _leave(held, version, threads, None, None, None)
-        return outcome
+        return outcome, (yield from _leave(held, version, threads, uri, None, None, None))
     finally:
         threads.shutdown(wait=False)
 
 
-def _leave(held: AbstractContextManager[Any], version: int, threads: LastingPool, *failure: Any) -> Plan[None]:
+def _leave(
+    held: AbstractContextManager[Any], version: int, threads: LastingPool, uri: str, *failure: Any
+) -> Plan[CommitHandlerError | None]:
     try:
         yield Call(partial(held.__exit__, *failure), threads)
-    except Exception as error:  # of the lock's; what was to be done is done, or has failed with an error of its own
-        _logger.warning("version %d: the commit lock was not released: %s", version, error)
+    except Exception as error:
+        raised = _handler_error(error, uri, f"; the lock for version {version} was left, what was done under it stays")
+        raised.__cause__ = error
+        return raised
+    return None
+
+
+def _handler_error(error: Exception, uri: str, more: str = "") -> CommitHandlerError:
+    return CommitHandlerError(f"Error from commit handler: {type(error).__name__}: {error}{more}", path=uri)
 
 
 @dataclass(frozen=True)
@@ -110,10 +112,12 @@ class LockHandler:
 
     def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
         """Put the manifest file under the lock; see `CommitHandler`."""
-        try:
-            return (yield from hold_lock(self.lock, new.version, _put(place, new), place.uri))
-        except LockRefused:
-            return Taken()
+        outcome, failure = yield from hold_lock(self.lock, new.version, _put(place, new), place.uri)
+        if failure is None:
+            return outcome
+        if isinstance(outcome, Taken):
+            raise failure
+        return replace(outcome, failure=failure)
 
     def find_latest(self, place: Location) -> Plan[VersionFile]:
         """By the listing."""

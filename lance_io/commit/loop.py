@@ -82,7 +82,8 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
 
     Raises `CommitConflictError` when another change does not go together with this one (`retryable` says whether doing
     the whole operation again may help), `CommitUnknownError` when the deciding write got no answer and reading back
-    failed, `NotFound` when there is no table. The same request made again is recognised, and applied once.
+    failed, `CommitHandlerError` for what a lock raises, also where it does so when it is left, after the version is
+    there, `NotFound` when there is no table. The same request made again is recognised, and applied once.
     """
     target.handler.check(target.place)
     loop = _Loop(target, request)
@@ -97,6 +98,8 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
         raise
     if committed.attempts:  # and was not found to be there already
         count_version(target, request, committed)
+    if committed.failure is not None:
+        raise committed.failure
     return committed
 
 
@@ -579,7 +582,7 @@ class _Loop:
         outcome = yield from write_deciding(target, new, self.files, tell)
         self.turn.rivals.took(target.clock.monotonic() - self.began, is_whole=self.is_whole)
         if isinstance(outcome, Created):
-            return CommittedVersion(outcome.file, file.manifest, transaction, attempt)
+            return CommittedVersion(outcome.file, file.manifest, transaction, attempt, outcome.failure)
         assert isinstance(outcome, Taken)
         if outcome.data is not None:
             self.fetched[version] = bytes(outcome.data)

@@ -20,6 +20,7 @@ finds V2 names there, compares (`list_decided`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.handler import Created, NewVersion, Taken, named
@@ -124,11 +125,14 @@ def settle(place: Location, handler: CommitHandler, version: int) -> Plan[Buffer
 def decide(place: Location, handler: CommitHandler, version: int, data: Buffer) -> Plan[Buffer | None]:
     """Decide a version for the content of its V1 name, unless it is decided; gives what is there under the V2 name.
 
-    None where another holds the lock of the version, and has not created it yet. Raises as `CommitHandler.create` does.
+    None where the one that others have created is gone again. Raises as `CommitHandler.create` does, and what a lock
+    raises when it is left.
     """
     new = NewVersion(version, "V2", bytes(data), uuid="")
     outcome: Created | Taken = yield from handler.create(place, new)
     if isinstance(outcome, Created):
+        if outcome.failure is not None:
+            raise outcome.failure
         return data
     return outcome.data if outcome.data is not None else (yield from _read_if_there(place, new.key(place)))
 
@@ -187,6 +191,8 @@ def _create_old_name(place: Location, handler: CommitHandler, new: NewVersion) -
         yield Remove(place.store, (new.key(place),))
     except LanceError as error:  # the V2 name counts
         _logger.warning("%s stays behind for a renaming: %s", new.key(place), error)
+    if isinstance(moved, Created) and moved.failure is None:
+        return replace(moved, failure=outcome.failure)
     return moved
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from lance_io.commit.handler import CommitHandler
     from lance_io.commit.latest import VersionFile
+    from lance_io.errors import CommitHandlerError
     from lance_io.store.api import Durability
     from lance_io.store.url import Location
     from lance_io.table.manifest.manifest import Manifest
@@ -117,9 +118,11 @@ class CommittedVersion:
     manifest     its content, with the index section
     transaction  as it was committed, after rebasing
     attempts     how often its creation was tried; 0 when an earlier call had committed it
+    failure      what a commit lock raised when it was left
     """
 
     file: VersionFile
     manifest: Manifest
     transaction: Transaction
     attempts: int
+    failure: CommitHandlerError | None = None

@@ -20,7 +20,7 @@ from lance_io.commit.lock import LockHandler
 from lance_io.commit.loop import commit
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget, Listing, SystemClock
-from lance_io.errors import AlreadyExists, CommitConflictError, CommitUnknownError, NotFound
+from lance_io.errors import AlreadyExists, CommitConflictError, CommitHandlerError, CommitUnknownError, NotFound
 from lance_io.plans.plan import Shielded, ask, drive_async, drive_sync
 from lance_io.plans.store_requests import Put
 from lance_io.store.memory import MemoryStore
@@ -563,8 +563,11 @@ async def test_a_lock_is_held_around_the_put(target: CommitTarget, sample: Sampl
     locked = replace(target, handler=LockHandler(lock))
     sample.create_sync(target)
     request = CommitRequest(sample.append(1))
+    with pytest.raises(CommitHandlerError, match="held by another") as raised:
+        drive_sync(commit(locked, request)) if driver == "now" else await drive_async(commit(locked, request))
+    assert isinstance(raised.value.__cause__, CommitConflictError) and lock.events == ["lock 2"]
     done = drive_sync(commit(locked, request)) if driver == "now" else await drive_async(commit(locked, request))
-    assert (done.manifest.version, done.attempts) == (2, 2)
+    assert (done.manifest.version, done.attempts) == (2, 1)
     assert lock.events == ["lock 2", "lock 2", "enter", "exit"]
 
 

@@ -1,8 +1,7 @@
-"""What programs written for pylance trip over: deprecated names that warn, texts of errors, locks that fail."""
+"""What programs written for pylance trip over: deprecated names that warn, texts of errors, progress."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import json
@@ -12,7 +11,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import lance
-import lance.commit
 import lance.file
 import lance.fragment
 import lance.log
@@ -21,16 +19,13 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-import lance_io.commit
 import lance_io.file
 import lance_io.fragment
 import lance_io.log
 import lance_io.progress
 from lance_io.dataset.fragment import AsyncFragment
-from lance_io.errors import CommitHandlerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 ROW = pa.table({"a": [1], "s": ["x"]})
@@ -175,34 +170,6 @@ async def test_progress_names_the_id_of_the_fragment(
                 made = await AsyncFragment.create(place, ROW, progress=listener(library, heard), **given)
                 assert made.id == (number or 0)
         assert told["lance_io"] == told["asynchronous"] == told["lance"]
-
-
-def lock_that_fails(where: str, version_seen: list[int]) -> Any:
-    def lock(version: int) -> contextlib.AbstractContextManager[None]:
-        @contextlib.contextmanager
-        def held() -> Iterator[None]:
-            if where == "enter":
-                raise KeyError("mine")
-            yield
-
-        version_seen.append(version)
-        if where == "call":
-            raise KeyError("mine")
-        return held()
-
-    return lock
-
-
-@pytest.mark.parametrize("where", ["enter", "call"])
-def test_errors_inside_of_a_commit_lock(where: str, tables: list[Any]) -> None:
-    for library, dataset, uri in tables:
-        seen: list[int] = []
-        with pytest.raises(OSError, match="Error from commit handler: KeyError: 'mine'") as raised:
-            library.write_dataset(ROW, uri, mode="append", commit_lock=lock_that_fails(where, seen))
-        assert seen == [2] and dataset.latest_version == 1
-        if library is lance_io:
-            assert isinstance(raised.value, CommitHandlerError) and isinstance(raised.value.__cause__, KeyError)
-            assert lance.write_dataset(ROW, uri, mode="append").version == 2
 
 
 def test_statistics_of_columns(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ def create_ref(state: DatasetState, key: str, content: bytes, version: int) -> P
     """Create a tag's or branch's file unless there is one: as the store lets one of many do it, else under the lock.
 
     version  number of a version, which the user's lock is given
+
+    Raises `CommitHandlerError` for what the lock raises; where it does so when it is left, the file stays.
     """
     store = state.root.store
     if store.capabilities.conditional_create or state.commit_lock is None:
@@ -50,7 +52,10 @@ def create_ref(state: DatasetState, key: str, content: bytes, version: int) -> P
             created: ObjectMeta = yield Put(store, key, content)
             return created
 
-    return (yield from hold_lock(state.commit_lock, version, look_and_put(), state.root.uri))
+    outcome, failure = yield from hold_lock(state.commit_lock, version, look_and_put(), state.root.uri)
+    if failure is not None:
+        raise failure
+    return outcome
 
 
 def hold_version(state: DatasetState, reference: Any, use: Callable[[str | None, VersionFile], Plan[T]]) -> Plan[T]:
