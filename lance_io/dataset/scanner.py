@@ -15,9 +15,9 @@ from lance_io.dataset.run_plan import AsyncFace, SyncFace
 from lance_io.dataset.scan import execute
 from lance_io.dataset.scan.scan_options import ScanOptions, limit_rows, scan_options
 from lance_io.dataset.scan.scan_plan import explain, plan_scan, scan_projection
+from lance_io.dataset.scan.scan_statistics import ScanWatch
 from lance_io.dataset.version.state import FragmentPlace
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.io.stats import io_stats
 from lance_io.plans.plan import drive_in_thread
 from lance_io.redaction import hide_secrets
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.scan import data_frames
     from lance_io.dataset.scan import explain as explanations
     from lance_io.dataset.scan.io_plan import IoPlan
+    from lance_io.dataset.scan.scan_statistics import ScanStatistics
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.store.costs import RequestCosts
@@ -182,10 +183,19 @@ class SyncScanner(_Scan, SyncFace):
         return self._run(self._explain_io(cold=cold, store=store))
 
     def analyze_plan(self, count_rows: bool = False) -> str:
-        """Run the scan and say what it read, as text."""
-        with io_stats() as spent:
-            num_rows = self.count_rows() if count_rows else self.to_table().num_rows
-        return f"{self.explain_plan()}{execute.metrics(num_rows, spent)}"
+        """Run the scan and say what it read, as text: rows, ranges of rows, requests and bytes.
+
+        count_rows  run `count_rows` instead
+        """
+        if count_rows:
+            watch = ScanWatch()
+            with watch.counting():
+                num_rows = execute.count(self._state, self._options, watch)
+            return f"{self.explain_plan()}{execute.metrics(num_rows, watch.statistics())}"
+        told: list[ScanStatistics] = []
+        scan = type(self)._of(self._state, execute.heard_by(self._options, told.append))
+        num_rows = scan.to_table().num_rows
+        return f"{self.explain_plan()}{execute.metrics(num_rows, told[-1])}"
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -287,10 +297,16 @@ class AsyncScanner(_Scan, AsyncFace):
         return await self._run(self._explain_io(cold=cold, store=store))
 
     async def analyze_plan(self, count_rows: bool = False) -> str:
-        """Run the scan and say what it read, as text."""
-        with io_stats() as spent:
-            num_rows = await self.count_rows() if count_rows else (await self.to_table()).num_rows
-        return f"{await self.explain_plan()}{execute.metrics(num_rows, spent)}"
+        """Run the scan and say what it read, as text; see `LanceScanner.analyze_plan`."""
+        if count_rows:
+            watch = ScanWatch()
+            with watch.counting():
+                num_rows = await execute.count_async(self._state, self._options, watch)
+            return f"{await self.explain_plan()}{execute.metrics(num_rows, watch.statistics())}"
+        told: list[ScanStatistics] = []
+        scan = type(self)(self._state, execute.heard_by(self._options, told.append))
+        num_rows = (await scan.to_table()).num_rows
+        return f"{await self.explain_plan()}{execute.metrics(num_rows, told[-1])}"
 
 
 class ScannerBuilder(ScannerBuilderNotOffered):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -67,7 +68,7 @@ async def test_only_the_scan_is_counted(mixed_uri: str, options: dict[str, Any])
     alone = statistics(lance_io.dataset(mixed_uri), **options)
     assert alone.requests == alone.iops > 0
     assert alone.bytes_read > 0
-    assert alone.all_counts == {"fragments_scanned": 4, "ranges_scanned": 4, "rows_scanned": 98}
+    assert alone.all_counts == {"fragments_scanned": 4, "ranges_scanned": 4, "rows_scanned": 93}
 
     disturbed: list[ScanStatistics] = []
     table = lance_io.dataset(mixed_uri)
@@ -93,6 +94,52 @@ def test_counts_are_what_the_store_answered(mixed_uri: str) -> None:
     assert (found.iops, found.bytes_read) == (spent.requests, spent.bytes_read)
     assert found.all_times["elapsed"] > 0
     assert "requests=0" not in table.scanner(["s"]).analyze_plan()
+
+
+ANALYZED: dict[str, dict[str, Any]] = {
+    "all": {},
+    "a column": {"columns": ["i"]},
+    "a filter": {"filter": "i > 3"},
+    "a filter that nothing passes": {"filter": "i < 0"},
+    "a filter of another column": {"columns": ["i"], "filter": "s = 's4'"},
+    "a limit": {"limit": 3},
+    "a limit and an offset": {"limit": 3, "offset": 5},
+    "row ids": {"columns": [], "with_row_id": True},
+}
+
+
+def numbers_of(text: str) -> dict[str, int]:
+    """The counts of the read that saw the most rows; pylance has two of them where it fetches columns late."""
+    reads = [
+        {name: int(number) for name, number in re.findall(r"(\w+_scanned|iops|requests)=(\d+)", metrics)}
+        for metrics in re.findall(r"metrics=\[(.*?)\]", text)
+        if "rows_scanned" in metrics
+    ]
+    return max(reads, key=lambda one: one["rows_scanned"])
+
+
+@pytest.mark.parametrize("name", ANALYZED)
+async def test_analyzed_plans_tell_what_those_of_pylance_tell(tmp_path: Path, name: str) -> None:
+    options = ANALYZED[name]
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"i": range(20), "s": [f"s{i}" for i in range(20)]}), uri, max_rows_per_file=5)
+    lance.dataset(uri).delete("i in (3, 7, 8) or i > 14")
+    expected = numbers_of(lance.dataset(uri).scanner(**options).analyze_plan())
+    table, twin = lance_io.dataset(uri), await lance_io.AsyncDataset.open(uri)
+    heard: list[ScanStatistics] = []
+    text = table.scanner(**options, scan_stats_callback=heard.append).analyze_plan()
+    found = numbers_of(text)
+    assert found == numbers_of(await twin.scanner(**options).analyze_plan())
+    for each in ("rows_scanned", "fragments_scanned"):
+        assert found[each] == expected[each], each
+    if "filter" not in options:
+        assert f"output_rows={found['rows_scanned']}" in text
+    (one,) = heard  # whoever listens to the scan hears of it, too
+    assert found["requests"] == found["iops"] == one.requests and f"bytes_read={one.bytes_read}," in text
+    if "limit" not in options:
+        counted = table.scanner(**options).analyze_plan(count_rows=True)
+        assert counted == await twin.scanner(**options).analyze_plan(count_rows=True)
+        assert numbers_of(counted)["rows_scanned"] == (expected["rows_scanned"] if "filter" in options else 0)
 
 
 def test_an_early_end_is_reported_once(mixed_uri: str) -> None:

@@ -6,6 +6,7 @@ all other plans are run by `run_plan.py`. What is read is decided elsewhere; thi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +22,14 @@ from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.plans.streams import Each, Items, iterate_async, iterate_sync
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
     import pyarrow as pa
 
     from lance_io.dataset.scan.scan_options import ScanOptions
-    from lance_io.dataset.scan.scan_statistics import ScanWatch
+    from lance_io.dataset.scan.scan_statistics import ScanStatistics, ScanWatch
     from lance_io.dataset.version.column_lists import Projection
     from lance_io.dataset.version.state import DatasetState
-    from lance_io.io.stats import IoStats
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
 
@@ -218,28 +218,44 @@ async def _count_reads(scan: _Scan) -> AsyncGenerator[pa.RecordBatch, None]:
 # -- counts ----------------------------------------------------------------------------------------------------------
 
 
-def count(state: DatasetState, options: ScanOptions) -> int:
+def count(state: DatasetState, options: ScanOptions, watch: ScanWatch | None = None) -> int:
     """How many rows a scan gives; without a filter no row is read."""
-    return run(state, _count(state, options), options.timeout)
+    return run(state, _count(state, options, watch), options.timeout)
 
 
-async def count_async(state: DatasetState, options: ScanOptions) -> int:
+async def count_async(state: DatasetState, options: ScanOptions, watch: ScanWatch | None = None) -> int:
     """`count` on any loop."""
-    return await run_awaited(state, _count(state, options), options.timeout)
+    return await run_awaited(state, _count(state, options, watch), options.timeout)
 
 
-def _count(state: DatasetState, options: ScanOptions) -> Plan[int]:
+def _count(state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -> Plan[int]:
     counted = yield from plan_count(state, options)
     if isinstance(counted, int):
         return counted
+    if watch is not None:
+        watch.planned(counted)
     counts: list[int] = []
-    yield Each(ScanRun(state, counted, options, None).counts(), counts.append)
+    yield Each(ScanRun(state, counted, options, None, watch).counts(), counts.append)
     return sum(counts)
 
 
 # -- reports ---------------------------------------------------------------------------------------------------------
 
 
-def metrics(num_rows: int, spent: IoStats) -> str:
+def heard_by(options: ScanOptions, hear: Callable[[ScanStatistics], Any]) -> ScanOptions:
+    """The same scan, whose statistics are told to `hear`, too."""
+    first = options.scan_stats_callback
+
+    def tell(found: ScanStatistics) -> None:
+        hear(found)
+        if first is not None:
+            first(found)
+
+    return replace(options, scan_stats_callback=tell)
+
+
+def metrics(num_rows: int, spent: ScanStatistics) -> str:
     """What running a scan took, as the last line of `analyze_plan`."""
-    return f"metrics=[output_rows={num_rows}, requests={spent.num_reads}, bytes_read={spent.bytes_read}]\n"
+    numbers = {"output_rows": num_rows, **spent.all_counts, "bytes_read": spent.bytes_read, "iops": spent.iops}
+    numbers["requests"] = spent.requests
+    return f"metrics=[{', '.join(f'{name}={number}' for name, number in numbers.items())}]\n"

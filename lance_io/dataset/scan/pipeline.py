@@ -423,6 +423,17 @@ class Pipeline:
         columns = dict(zip(self._plan.early, batch.arrays, strict=True))
         return _Spans(batch.span_index, batch.row_counts, batch.num_rows, columns)
 
+    def count_left(self, batch: Batch) -> int:
+        """How many rows of a batch are not deleted, or all where deleted rows are part of the result."""
+        if self._plan.keep_deleted:
+            return batch.num_rows
+        live, spans = self._plan.live, self._plan.spans
+        if not isinstance(batch, JoinedBatch):
+            first, place = batch.row_start, spans[batch.span_index].place
+            return batch.num_rows - len(live[place].deleted_between(first, first + batch.num_rows))
+        counts = enumerate(batch.row_counts, batch.span_index)
+        return batch.num_rows - sum(len(live[spans[span].place].deleted_between(0, count)) for span, count in counts)
+
     def _has_deleted(self, batch: JoinedBatch) -> bool:
         """Whether rows of it are deleted that are not part of the result."""
         live, spans, first = self._plan.live, self._plan.spans, batch.span_index

@@ -40,8 +40,8 @@ class ScanStatistics:
     iops, requests  reads that went to the store
     bytes_read      payload bytes they brought
     retries         how many of them the store had to make again
-    all_counts      "fragments_scanned", "ranges_scanned" (row ranges of fragments), "rows_scanned" (before the filter);
-                    where statistics of batches were used, "batches_examined" and of these "batches_skipped"
+    all_counts      "fragments_scanned", "ranges_scanned" (row ranges of fragments), "rows_scanned" (those left, before
+                    the filter); where statistics of batches are used, "batches_examined" and of these "batches_skipped"
     all_times       "elapsed", in nanoseconds from the first row asked for to the last one given
 
     The other numbers concern indices, which this release does not read.
@@ -84,7 +84,7 @@ class ScanWatch:
             self._counts["batches_skipped"] = plan.num_batches_skipped
 
     def read(self, num_rows: int) -> None:
-        """So many rows have come from the file room."""
+        """So many rows that are left have come from the file room."""
         self._counts["rows_scanned"] += num_rows
 
     def gave(self, num_rows: int) -> None:

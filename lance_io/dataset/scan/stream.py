@@ -88,7 +88,7 @@ class ScanRun:
 
     def counts(self) -> Stream:
         """How many rows of each batch pass the filter of a scan without a limit."""
-        prepared = _Prepared(self._pipeline, (yield self._open()), self._pipeline.count, None)
+        prepared = _Prepared(self._pipeline, (yield self._open()), self._pipeline.count, self._watch)
         try:
             while (count := (yield from prepared.next())) is not None:
                 yield Items((count,))
@@ -120,6 +120,7 @@ class _Prepared:
         self.scanned = scanned
         self._work = work
         self._watch = watch
+        self._count_left = pipeline.count_left
         # With a limit no more is looked at than has to be.
         self._at_once = cpu_count() if pipeline.is_filtered and not pipeline.is_limited else 1
         self._under_way: deque[Any] = deque()
@@ -160,7 +161,7 @@ class _Prepared:
                     self._is_over = True
                     break
                 if self._watch is not None:
-                    self._watch.read(batch.num_rows)
+                    self._watch.read(self._count_left(batch))
             if self._is_limited and isinstance(batch, JoinedBatch):  # at most twice as much as has to be is looked at
                 batch, self._ahead = batch.cut(self._num_rows)
             self._num_rows += batch.num_rows
