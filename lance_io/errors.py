@@ -145,7 +145,10 @@ class StoreError(LanceError, OSError, ValueError):
 
 
 class BindError(LanceError, ValueError, OSError):
-    """A column list or filter that does not fit the schema."""
+    """A column list or filter that does not fit the schema; its text begins with `Invalid user input: `."""
+
+    def __str__(self) -> str:
+        return f"Invalid user input: {super().__str__()}"
 
 
 if TYPE_CHECKING:

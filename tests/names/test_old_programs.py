@@ -23,6 +23,7 @@ import lance_io.file
 import lance_io.fragment
 import lance_io.log
 import lance_io.progress
+from lance_io import AsyncDataset
 from lance_io.dataset.fragment import AsyncFragment
 
 if TYPE_CHECKING:
@@ -139,6 +140,55 @@ def test_errors_begin_as_those_of_pylance(call: Any, tables: list[Any]) -> None:
     assert isinstance(kinds[0], next(kind for kind in (OSError, ValueError, TypeError) if isinstance(kinds[1], kind)))
     begin = re.split(r"\.?, (/|location)|\. Please|, missing", texts[1])[0]
     assert texts[0].startswith(begin)
+
+
+BAD_FILTERS = ["zz > 3", "a >", "a > 'abc'", "a + 1", "zz(a)", "", "s", "a in (1,", "a = 1 and", "1", "a like 5"]
+PREDICATES: dict[str, Any] = {
+    "to_table": lambda m, ds, text: ds.to_table(filter=text),
+    "scanner": lambda m, ds, text: ds.scanner(filter=text).to_table(),
+    "count_rows": lambda m, ds, text: ds.count_rows(text),
+    "delete": lambda m, ds, text: ds.delete(text),
+    "update": lambda m, ds, text: ds.update({"a": "1"}, where=text),
+    "fragment": lambda m, ds, text: ds.get_fragments()[0].to_table(filter=text),
+    "fragment, delete": lambda m, ds, text: ds.get_fragments()[0].delete(text),
+    "merge": lambda m, ds, text: ds.merge_insert("a").when_not_matched_by_source_delete(text).execute(ds.to_table()),
+}
+
+
+@pytest.mark.parametrize("call", PREDICATES.values(), ids=PREDICATES)
+async def test_refused_predicates_begin_as_those_of_pylance(call: Any, tables: list[Any]) -> None:
+    for text in BAD_FILTERS:
+        texts = []
+        for library, dataset, _ in tables:
+            with pytest.raises((ValueError, OSError)) as raised:
+                call(library, dataset, text)
+            texts.append(str(raised.value))
+            again = pickle.loads(pickle.dumps(raised.value))
+            assert str(again) == str(raised.value)
+        if texts[1].startswith("Invalid user input: "):
+            assert texts[0].startswith("Invalid user input: "), texts
+            assert texts[0].count("Invalid user input: ") == 1
+    with pytest.raises(ValueError, match=r"^Invalid user input: "):
+        await (await AsyncDataset.open(tables[0][2])).count_rows("zz > 3")
+
+
+COMPUTED: dict[str, Any] = {
+    "columns": lambda m, ds, uri: ds.to_table(columns={"z": "zz + 1"}),
+    "a column": lambda m, ds, uri: ds.to_table(columns=["zz"]),
+    "take": lambda m, ds, uri: ds.take([0], columns={"z": "zz + 1"}),
+    "add_columns": lambda m, ds, uri: ds.add_columns({"z": "zz + 1"}),
+    "add_columns, no expression": lambda m, ds, uri: ds.add_columns({"z": "1 +"}),
+    "update": lambda m, ds, uri: ds.update({"a": "zz + 1"}),
+    "update, no expression": lambda m, ds, uri: ds.update({"a": "1 +"}),
+    "merge": lambda m, ds, uri: ds.merge_insert("a").when_matched_update_all("zz = 1").execute(ds.to_table()),
+}
+
+
+@pytest.mark.parametrize("call", COMPUTED.values(), ids=COMPUTED)
+def test_refused_expressions_begin_as_those_of_pylance(call: Any, tables: list[Any]) -> None:
+    for library, dataset, uri in tables:
+        with pytest.raises((ValueError, OSError), match=r"^Invalid user input: "):
+            call(library, dataset, uri)
 
 
 def listener(library: Any, heard: list[Any]) -> Any:

@@ -151,8 +151,8 @@ def compile_condition(text: str, source: pa.Schema, target: pa.Schema) -> Predic
         return compile_filter(text, sides, has_sides=True)
     except BindError as error:
         raise OperationError(
-            f"when_matched_update_all: {error.message.rstrip('.')}. Columns are named with the prefixes `source.` and "
-            "`target.`"
+            f"Invalid user input: when_matched_update_all: {error.message.rstrip('.')}. Columns are named with the "
+            "prefixes `source.` and `target.`"
         ) from error
 
 

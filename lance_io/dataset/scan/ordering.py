@@ -51,7 +51,7 @@ class Ordering:
         try:
             (column,) = self._state.shown(project(self._state.schema, [name]), self._asked.blob_handling).outputs
         except BindError as error:
-            raise BindError(f"Column {name} not found: {error}") from error
+            raise BindError(f"Column {name} not found: {error.message}") from error
         dtype = column.field.type
         if holds_json(dtype):  # sorted as it is stored, not by its text
             dtype = self._stored_type(column)
