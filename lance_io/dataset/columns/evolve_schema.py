@@ -44,6 +44,7 @@ from lance_io.dataset.columns.schema_edits import (
     parse_alterations,
     replace_types,
 )
+from lance_io.dataset.columns.type_texts import debug_type
 from lance_io.dataset.scan.execute import projected_batches, scan_batches
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.column_lists import fields_along, project, project_taken
@@ -122,7 +123,8 @@ def _cast_columns(
     for one in casts:
         if not can_cast(one.field.arrow_type, one.data_type):
             raise OperationError(
-                f"Cannot cast column `{one.path}` from type {one.field.arrow_type} to type {one.data_type}"
+                f'Invalid user input: Cannot cast column "{one.path}" from {debug_type(one.field.arrow_type)} to '
+                f"{debug_type(one.data_type)}"
             )
     yield from _check_not_indexed(state, casts)
     schema, replaced = replace_types(renamed, casts, first_free_id(state.manifest.message))
@@ -161,7 +163,7 @@ def _cast_columns(
         try:
             fragments = yield from write_columns(state, files, values_of, compute_here(cast), None, progress)
         except (pa.ArrowInvalid, SchemaError) as error:
-            raise OperationError(f"a value cannot be cast: {error}", path=state.location.uri) from error
+            raise OperationError(f"Cast error: {error}", path=state.location.uri) from error
         kept = tuple(without_dead_files(fragment, schema) for fragment in fragments)
         operation = Merge(kept, schema, preserves_nullability=True)
         made = CommitFiles()
