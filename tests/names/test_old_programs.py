@@ -191,6 +191,22 @@ def test_refused_expressions_begin_as_those_of_pylance(call: Any, tables: list[A
             call(library, dataset, uri)
 
 
+@pytest.mark.parametrize("name", ["_rowid", "_rowaddr"])
+async def test_system_columns_are_not_updated(name: str, tables: list[Any]) -> None:
+    rows = pa.table({"a": [1], name: pa.array([1], pa.uint64())})
+    for _, dataset, _ in tables:
+        with pytest.raises(
+            ValueError, match=f"^Invalid user input: Column {name} is a reserved metadata column and cannot be"
+        ):
+            dataset.get_fragments()[0].update_columns(rows, "a")
+        with pytest.raises(ValueError, match=f"^Invalid user input: Column '{name}' does not exist in dataset schema"):
+            dataset.update({name: "1"})
+    table = await AsyncDataset.open(tables[0][2])
+    for refused in (table.update({name: "1"}), table.get_fragments()[0].update_columns(rows, "a")):
+        with pytest.raises(ValueError, match="metadata column and cannot be updated"):
+            await refused
+
+
 def listener(library: Any, heard: list[Any]) -> Any:
     class Listener(library.progress.FragmentWriteProgress):  # type: ignore[misc]
         def begin(self, fragment: Any, **kwargs: Any) -> None:

@@ -20,6 +20,7 @@ from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 from lance_io.dataset.scan.execute import projected_batches
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.column_lists import COMPILER, OutputColumn, project
+from lance_io.dataset.version.system_columns import SYSTEM_COLUMNS
 from lance_io.errors import EvaluationError, OperationError, SchemaError, UsageError
 from lance_io.file.write.writers import version_for_tables
 from lance_io.format.schema import split_path
@@ -136,6 +137,11 @@ def _target(state: DatasetState, column: str) -> Field:
     """The field that gets new values."""
     path = split_path(column)
     found = next((field for field in state.schema.fields if field.name == path[0]), None)
+    if found is None and column in SYSTEM_COLUMNS:
+        raise UsageError(
+            f"Invalid user input: Column '{column}' does not exist in dataset schema: it is a reserved metadata column "
+            "and cannot be updated"
+        )
     if found is None:
         names = ", ".join(state.schema.names)
         raise UsageError(f"Column '{column}' does not exist in dataset schema. Its columns are {names}")

@@ -16,7 +16,7 @@ from lance_io.dataset.columns.rewrite_columns import (
     file_losing_start,
     write_fragment_columns,
 )
-from lance_io.dataset.version.system_columns import ROW_ADDRESS
+from lance_io.dataset.version.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from lance_io.errors import OperationError, SchemaError, UsageError
 from lance_io.levels.arrays import numbers
 from lance_io.levels.arrays import values_of as values_of_array
@@ -90,6 +90,8 @@ def update_fragment_columns(
     """
     names = join.fields.names
     for name in names:
+        if name in SYSTEM_COLUMNS:
+            raise UsageError(f"Invalid user input: Column {name} is a reserved metadata column and cannot be updated")
         if name not in state.schema.names:
             raise UsageError(f"Column {name} in right side fragment does not exist in left side fragment")
     schema = state.schema.prune([field.id for field in state.schema.fields if field.name in names])
