@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 from uuid import uuid4
 
 from lance_io.commit.handler import Created, NewVersion, StagedObjects, Taken
-from lance_io.commit.latest import VersionFile, find_version, list_after, versions_prefix
+from lance_io.commit.latest import VersionFile, find_version, list_after, missing_version, versions_prefix
 from lance_io.commit.put_absent import PutAbsentHandler, unknown_outcome
 from lance_io.errors import (
     AlreadyExists,
@@ -289,7 +289,7 @@ class ExternalHandler:
             newest = yield from self.rows.get_latest(place.path)
             if newest == row:
                 raise self._missing(place, row) from error
-            text = f"Dataset version {row.version} was not found: there is no {row.path} any more, as after a cleanup"
+            text = f"{missing_version(place.uri, row.version)}: there is no {row.path} any more, as after a cleanup"
             raise NotFound(text, path=place.uri) from error
 
     def _missing(self, place: Location, row: Row) -> ManifestMissing:

@@ -277,8 +277,16 @@ def find_version(store: ObjectStore, root: str, version: int) -> Plan[VersionFil
         meta = yield from _head(store, key)
         if meta is not None:
             return version_file(meta, cast("ManifestName", parse_manifest_name(name)))
-    path = join(root, VERSIONS, manifest_names(version)[-1])
-    raise NotFound(f"Dataset version {version} was not found: {path}", path=root)
+    raise NotFound(missing_version(root, version), path=root)
+
+
+def missing_version(root: str, version: int) -> str:
+    """What is said of a version that a table does not have, as pylance says it.
+
+    root  folder of the table, a key or a URI; what follows a `?` is no part of it
+    """
+    path = join(root.partition("?")[0], VERSIONS, manifest_names(version)[-1])
+    return f"Dataset at path {path} was not found: Not found: {path}. Dataset version {version} was not found"
 
 
 def _by_hint(store: ObjectStore, root: str) -> Plan[VersionFile | None]:

@@ -30,7 +30,7 @@ from lance_io.commit.commit_queue import Made, Turn
 from lance_io.commit.commit_request import CommitRequest, count_version, encode_next
 from lance_io.commit.deciding_write import write_deciding
 from lance_io.commit.handler import Created, NewVersion, Taken
-from lance_io.commit.latest import read_named
+from lance_io.commit.latest import missing_version, read_named
 from lance_io.commit.other_names import is_undecided, list_decided
 from lance_io.commit.pins import pin_version, release
 from lance_io.commit.rebase_reads import rebase
@@ -338,8 +338,8 @@ class _Loop:
             raise NotFound(f"Dataset at path {place.uri} was not found: it has no versions", path=place.uri)
         if newest.version < self.transaction.read_version:
             raise NotFound(
-                f"Dataset version {self.transaction.read_version} was not found, which the transaction was made for; "
-                f"the newest is {newest.version}",
+                f"{missing_version(place.uri, self.transaction.read_version)}, which the transaction was made for; the "
+                f"newest is {newest.version}",
                 path=place.uri,
             )
         return newest

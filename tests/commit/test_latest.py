@@ -232,7 +232,7 @@ def test_one_version_by_its_number(drive):
     assert ASKED == ["Head"]
     assert drive(find_version(store, "t", 5)).key == "t/_versions/5.manifest"
     assert drive(find_version(store, "t", DETACHED)).scheme == "detached"
-    with pytest.raises(NotFound, match=r"version 4 was not found: t/_versions/4\.manifest"):
+    with pytest.raises(NotFound, match=r"path (t/_versions/4\.manifest) was not found: Not found: \1"):
         drive(find_version(store, "t", 4))
 
 

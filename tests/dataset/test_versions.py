@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,46 @@ def test_what_is_not_there(versioned_uri: str, ref: Any, words: str) -> None:
         lance_io.dataset(versioned_uri, version=ref)
     with pytest.raises(OSError, match=words):
         lance_io.dataset(versioned_uri).checkout_version(ref)
+
+
+def missing(library: Any, uri: str, how: str) -> str:
+    table = library.dataset(uri)
+    calls = {
+        "dataset": lambda: library.dataset(uri, version=99),
+        "checkout_version": lambda: table.checkout_version(99),
+        "of a branch": lambda: table.checkout_version(("side", 99)),
+        "commit": lambda: library.LanceDataset.commit(uri, library.LanceOperation.Append([]), read_version=99),
+        "commit a restore": lambda: library.LanceDataset.commit(
+            uri, library.LanceOperation.Restore(99), read_version=1
+        ),
+        "create_branch": lambda: table.create_branch("other", 99),
+        "shallow_clone": lambda: table.shallow_clone(f"{uri}-clone", 99),
+        "read_transaction": lambda: table.read_transaction(99),
+    }
+    with pytest.raises((ValueError, OSError)) as raised:
+        calls[how]()
+    return str(raised.value)
+
+
+MISSING = ["dataset", "checkout_version", "of a branch", "commit", "commit a restore", "create_branch", "shallow_clone"]
+
+
+@pytest.mark.parametrize("how", [*MISSING, "read_transaction"])
+def test_a_version_that_is_not_there_is_named_as_by_pylance(tmp_path: Path, how: str) -> None:
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"i": [1]}), uri).create_branch("side", 1)
+    (path,) = re.findall(r"Not found: /?(\S+/\d+\.manifest)", missing(lance, uri, how))
+    assert path.endswith("/_versions/99.manifest") and f"Not found: /{path}" in missing(lance_io, uri, how)
+
+
+async def test_missing_versions_of_coroutines_are_named_so_too(versioned_uri: str) -> None:
+    table = await lance_io.AsyncDataset.open(versioned_uri)
+    for opened in (table.checkout_version(99), lance_io.AsyncDataset.open(versioned_uri, version=99)):
+        with pytest.raises(ValueError, match=r"^Dataset at path (\S+/99\.manifest) was not found: Not found: \1"):
+            await opened
+    in_memory = lance_io.write_dataset(pa.table({"i": [1]}), "memory://no-such-version")
+    with pytest.raises(ValueError, match=r"Not found: memory://no-such-version/_versions/99\.manifest"):
+        in_memory.checkout_version(99)
 
 
 def test_wrong_uses(versioned_uri: str, tmp_path: Path) -> None:

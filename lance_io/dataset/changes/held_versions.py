@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.commit.handler import Taken
+from lance_io.commit.latest import missing_version
 from lance_io.commit.pins import holding
 from lance_io.commit.put_absent import create_once
 from lance_io.commit.target import SystemClock
@@ -108,4 +109,6 @@ def _file(state: DatasetState, branch: str | None, location: Location, version: 
     except NotFound as error:
         shown = f"{branch or MAIN}:{'latest' if version is None else version}"
         text = f"Version not found error: version {shown} does not exist in {location.uri}"
+        if version is not None:
+            text += f". {missing_version(location.uri, version)}"
         raise NotFound(text, path=location.uri) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lance_io.commit.latest import list_versions, names_in_turn, read_named
+from lance_io.commit.latest import list_versions, missing_version, names_in_turn, read_named
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.record import manifest_in_bytes, read_manifest
 from lance_io.errors import LanceError, NotFound
@@ -89,7 +89,7 @@ def manifest_of(location: Location, version: int, session: Session) -> Plan[Mani
         except NotFound:
             continue
         return manifest
-    raise NotFound(f"Dataset at path {location.uri}: version {version} was not found", path=location.uri)
+    raise NotFound(missing_version(location.uri, version), path=location.uri)
 
 
 def removed_by_cleanup(location: Location, version: int) -> Plan[str | None]:
