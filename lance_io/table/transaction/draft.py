@@ -245,8 +245,8 @@ class Draft:
         message.writer_version.library, message.writer_version.version = WRITER
         if self.stable:
             message.next_row_id = self.row_ids.next_id
-        for offset in ("index_section", "transaction_section", "transaction_section_before_v14"):
-            message.ClearField(offset)
+        for offset in ("index_section", "transaction_section", "transaction_section_before_v14", "version_aux_data"):
+            message.ClearField(offset)  # places in the file of the version before
         self._set_flags(covered=covered)
         _check_dictionaries(message)
         return NextVersion(message, section, self.transaction, self._extended, added)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+import lance_io.debug
 import lance_io.fragment
 from lance_io.errors import LanceError
 from lance_io.proto import table_pb2
@@ -529,15 +530,16 @@ def message_of(data: bytes) -> table_pb2.Manifest:
     )
 
 
-def plant(uri: str, version: int) -> None:
-    """Add an unknown field to every message of a manifest, as a later release may."""
+def plant(uri: str, version: int, *, aux_data: int = 0) -> None:
+    """Add an unknown field to every message of a manifest, as a later release may, or a place of auxiliary data."""
     file = manifest_file(uri, version)
     data = file.read_bytes()
     start = int.from_bytes(data[-16:-8], "little")
     message = message_of(data)
     parts = [message, *message.fields, *message.fragments, *(one.files[0] for one in message.fragments)]
-    for part in parts:
+    for part in () if aux_data else parts:
         part.MergeFromString(UNKNOWN)
+    message.version_aux_data = aux_data
     encoded = message.SerializeToString()
     file.write_bytes(data[:start] + len(encoded).to_bytes(4, "little") + encoded + data[-16:])
 
@@ -575,3 +577,18 @@ def test_unknown_fields_of_a_manifest_survive(tmp_path: Path, change: str) -> No
     top.ClearField("fragments")
     assert UNKNOWN in top.SerializeToString()
     assert_same(lance.dataset(uri).to_table(), newest.to_table())
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_place_of_auxiliary_data_is_not_inherited(tmp_path: Path, change: str) -> None:
+    """It is a place in the manifest file of its own version; pylance inherits it by a restore alone."""
+    for uri in (str(tmp_path / "theirs"), str(tmp_path / "t")):
+        lance.write_dataset(ROWS, uri, max_rows_per_file=10)
+        plant(uri, 1, aux_data=17)
+    if change not in ("restore", "committed append"):
+        CHANGES[change](lance.dataset(str(tmp_path / "theirs")))
+        assert message_of(manifest_file(str(tmp_path / "theirs"), 2).read_bytes()).version_aux_data == 0
+    assert "version_aux_data: 17," in lance_io.debug.format_manifest(lance_io.dataset(uri))
+    CHANGES[change](lance_io.dataset(uri))
+    newest = lance_io.dataset(uri)
+    assert message_of(manifest_file(uri, newest.version).read_bytes()).version_aux_data == 0
