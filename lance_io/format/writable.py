@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.format.logical_types import fixed_size_list_dimension, is_nested
 from lance_io.format.per_schema import PerSchema
-from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, PACKED_KEYS
+from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, PACKED_KEYS, PACKED_MARKS, Field, Schema
 from lance_io.format.version import V0_1, V2_0, V2_1, V2_2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.format.schema import Field, Schema
     from lance_io.format.version import FileVersion
 
 WRITABLE: Final = frozenset({V0_1, V2_0, V2_1, V2_2})
@@ -173,14 +173,27 @@ def _check_dictionary(name: str, logical: str) -> None:
         raise UnsupportedError(f"{name}: Cannot encode dictionary type {logical}: a dictionary of {values} has no name")
 
 
+def with_read_marks(schema: Schema) -> Schema:
+    """The schema with `true` as the mark of each packed struct: pylance packs for others, too, and reads only that."""
+    if all(_has_read_mark(field) for field in schema.walk()):
+        return schema
+    return Schema(tuple(map(_marked_as_read, schema.fields)), dict(schema.metadata))
+
+
+def _has_read_mark(field: Field) -> bool:
+    return not field.is_packed or any(field.metadata.get(key, b"").lower() == b"true" for key in PACKED_KEYS)
+
+
+def _marked_as_read(field: Field) -> Field:
+    metadata = dict(field.metadata)
+    if not _has_read_mark(field):
+        metadata |= {key: b"true" for key in PACKED_KEYS if metadata.get(key, b"").lower() in PACKED_MARKS}
+    return replace(field, metadata=metadata, children=tuple(map(_marked_as_read, field.children)))
+
+
 def _check_packed(name: str, field: Field, version: FileVersion) -> None:
     if field.logical_type != "struct" or not field.children:  # pylance would read nulls
         raise UnsupportedError(f"{name}: only structs with members are packed, not {field.logical_type}")
-    marks = {key: field.metadata[key].decode() for key in PACKED_KEYS if key in field.metadata}
-    if "true" not in (
-        mark.lower() for mark in marks.values()
-    ):  # pylance writes for "1" and the like, but reads nothing
-        raise SchemaError(f"{name}: expected the mark of a packed struct to be 'true', found {marks}")
     for child in field.children:
         logical = child.logical_type
         if logical == _EMPTY_BINARY:

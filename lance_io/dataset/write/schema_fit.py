@@ -19,7 +19,7 @@ from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, Field, Schema, number_names
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, V2_2
-from lance_io.format.writable import check_shape, check_writable
+from lance_io.format.writable import check_shape, check_writable, with_read_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ def schema_of(arrow: pa.Schema) -> Schema:
         if name in SYSTEM_COLUMNS:
             raise SchemaError(f"The column {name} is a reserved name and cannot be used in a Lance dataset")
     try:
-        schema = schema_from_arrow(arrow)
+        schema = with_read_marks(schema_from_arrow(arrow))
         for metadata in (schema.metadata, *(field.metadata for field in schema.walk())):
             for value in metadata.values():
                 value.decode()

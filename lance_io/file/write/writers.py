@@ -24,7 +24,7 @@ from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
 from lance_io.file.write.uploads import FileUploads
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, version_of_name
-from lance_io.format.writable import WRITABLE
+from lance_io.format.writable import WRITABLE, with_read_marks
 from lance_io.plans.cpu_requests import Begin, Compute, Result
 from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask, drive_async, drive_sync
 from lance_io.redaction import hide_secrets
@@ -215,7 +215,7 @@ class WriterArguments:
             raise UsageError(
                 "No schema provided on writer open and no data provided. Schema is unknown and file cannot be created"
             )
-        return schema_from_arrow(self.schema)
+        return with_read_marks(schema_from_arrow(self.schema))
 
 
 class _NewFile:
