@@ -3,9 +3,12 @@
     compression                    lz4, zstd, fsst, none        codec of the values
     compression-level              integer                      of zstd
     rle-threshold                  number                       runs only when fewer than this share of the values
-    bss                            off, on, auto                byte stream split below general compression
+    bss                            off, on, auto, 0 .. 1        byte stream split below general compression: where bytes
+                                                                at one place have less than this share of all entropy
     dict-divisor                   integer > 0                  at most one distinct value per so many values
     dict-size-ratio                0 < number <= 1              dictionary only when smaller than this share
+    dict-max-size                  bytes                        dictionary only when its values are no more
+    general                                                     nothing, in no release: a warning says so
     dict-values-compression[-level]  lz4, zstd, none            dictionary values, file version 2.2
     minichunk-size                 bytes                        what chunks of variable-width values aim at
     structural-encoding            miniblock, fullzip           layout; read from the top-level field
@@ -16,6 +19,8 @@ must be known, and numbers that do not parse are passed over. Specification: str
 
 from __future__ import annotations
 
+import warnings
+from math import inf, isnan
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from lance_io.errors import SchemaError
@@ -31,6 +36,7 @@ COMPRESSIONS: Final = ("lz4", "zstd", "fsst", "none")
 MINICHUNK_BYTES: Final = 4096  # a page of memory or flash: what one random read costs at least
 DICTIONARY_DIVISOR: Final = 2
 DICTIONARY_SIZE_RATIO: Final = 0.8
+SPLIT_ENTROPY_MAX: Final = 4.0  # bits a byte; above, bytes look random at most positions and splitting gains nothing
 
 Compression = Literal["lz4", "zstd", "fsst", "none"]
 
@@ -40,15 +46,17 @@ class ColumnOptions:
     """Options of one column; None where the choice is the writer's.
 
     compression_level  of zstd; None is zstd's own default
+    split_entropy_max  byte stream split for less than so many bits of entropy a byte; 0 for none, infinite for all
     layout             "miniblock" or "fullzip"
     """
 
     compression: Compression | None = None
     compression_level: int | None = None
     rle_threshold: float | None = None
-    byte_stream_split: Literal["off", "on", "auto"] = "auto"
+    split_entropy_max: float = SPLIT_ENTROPY_MAX
     dictionary_divisor: int = DICTIONARY_DIVISOR
     dictionary_size_ratio: float = DICTIONARY_SIZE_RATIO
+    dictionary_max_bytes: int | None = None
     dictionary_compression: Literal["lz4", "zstd", "none"] | None = None
     dictionary_compression_level: int | None = None
     minichunk_bytes: int = MINICHUNK_BYTES
@@ -77,19 +85,46 @@ def column_options(top: Field, leaf: Field) -> ColumnOptions:
     ratio = of.number("dict-size-ratio", float, DICTIONARY_SIZE_RATIO)
     if not 0 < ratio <= 1:
         raise SchemaError(f"Invalid parameter: dict-size-ratio is {ratio:g} which is not in the range (0, 1].")
-    split = of.text("bss")
+    if of.text("general") is not None:
+        warnings.warn(
+            f"{PREFIX}general of the field {leaf.name} has no effect: {PREFIX}compression names the codec",
+            UserWarning,
+            stacklevel=2,
+        )
     return ColumnOptions(
         compression=cast("Compression | None", compression),
         compression_level=of.number("compression-level", int, None),
         rle_threshold=of.number("rle-threshold", float, None),
-        byte_stream_split=cast("Any", split) if split in ("off", "on") else "auto",
+        split_entropy_max=_split_entropy_max(of.text("bss")),
         dictionary_divisor=max(of.number("dict-divisor", int, DICTIONARY_DIVISOR), 1),
         dictionary_size_ratio=ratio,
+        dictionary_max_bytes=_byte_count("dict-max-size", of.text("dict-max-size")),
         dictionary_compression=cast("Any", dictionary_compression),
         dictionary_compression_level=of.number("dict-values-compression-level", int, None),
         minichunk_bytes=max(of.number("minichunk-size", int, MINICHUNK_BYTES), 0),
         layout=_layout(_Reader(top).text("structural-encoding"), top),
     )
+
+
+def _split_entropy_max(mode: str | None) -> float:
+    """Of a mode, or of a sensitivity: the share of all entropy that bytes at one place may have."""
+    if mode in ("off", "on"):
+        return inf if mode == "on" else 0
+    try:
+        sensitivity = float(mode or "nan")
+    except ValueError:
+        return SPLIT_ENTROPY_MAX
+    if isnan(sensitivity):
+        return SPLIT_ENTROPY_MAX
+    return inf if sensitivity >= 1 else 8 * max(sensitivity, 0)
+
+
+def _byte_count(key: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise SchemaError(f"Invalid parameter: {key} is {text} which is not a byte count")
+    return int(text)
 
 
 def _check_scheme(name: str | None) -> None:

@@ -5,6 +5,7 @@ The rules are those of the format's reference writer, first match wins (spec: st
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from lance_io.codecs import tree
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 # Values from here on are worth a read of their own: they go to full-zip pages.
 LARGE_VALUE_BYTES: Final = 256
-SPLIT_ENTROPY_MAX: Final = 4.0  # bits per byte; above, bytes look random at most positions and splitting gains nothing
 
 
 def is_narrow(values: LeafValues) -> bool:
@@ -84,6 +84,6 @@ def _choose_fixed(values: LeafValues, bits: int, options: ColumnOptions) -> tree
 
 
 def _splits(values: LeafValues, bits: int, options: ColumnOptions) -> bool:
-    if bits not in (32, 64) or options.byte_stream_split == "off":
+    if bits not in (32, 64) or not options.split_entropy_max:
         return False
-    return options.byte_stream_split == "on" or byte_entropy(values) < SPLIT_ENTROPY_MAX
+    return options.split_entropy_max == inf or byte_entropy(values) < options.split_entropy_max

@@ -63,6 +63,8 @@ def split_dictionary(
     indices, items = found
     if facts is not None and not _pays(facts, items):
         return None
+    if options.dictionary_max_bytes is not None and items.sources[-1][0].nbytes > options.dictionary_max_bytes:
+        return None
     return LeafValues(FixedShape(INDEX_BITS), num_values, [(indices, 0)]), encode_dictionary(items, options, rules)
 
 
