@@ -146,8 +146,11 @@ class MiniBlockPage:
             raise FormatError(f"definition levels and layers {list(self.layers)} do not go together in this page")
         if message.num_dictionary_items and self.dictionary is None:
             raise FormatError(f"{message.num_dictionary_items} dictionary items in a page without a dictionary")
-        if message.repetition_index_depth != self.has_lists:
-            raise FormatError(f"repetition index of depth {message.repetition_index_depth}")
+        depth = message.repetition_index_depth
+        if self.has_lists and depth > 1:  # numbers for items of items, which no writer has made so far
+            raise UnsupportedError(f"a repetition index of depth {depth}: this release reads those of depth 1")
+        if depth != self.has_lists:
+            raise FormatError(f"repetition index of depth {depth}")
         if not self.may_have(self.num_items, self.num_rows):
             raise FormatError(f"{self.num_items} items in a page of {self.num_rows} rows")
         source.expect_buffers(2 + (self.dictionary is not None) + self.has_lists)
