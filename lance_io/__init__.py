@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.session import Session
     from lance_io.dataset.version.table_statistics import DataStatistics, FieldStatistics
     from lance_io.dataset.write.blob_arrays import Blob, blob_array, blob_field
+    from lance_io.dataset.write.column_encodings import Encoding
     from lance_io.dataset.write.write_dataset import write_dataset
     from lance_io.file.reader import AsyncFileReader
     from lance_io.file.write.writers import AsyncFileWriter
@@ -57,6 +58,7 @@ _HOMES = {
     "CleanupStats": "lance_io.commit.cleanups.cleanup_values",
     "DataStatistics": "lance_io.dataset.version.table_statistics",
     "DatasetBasePath": "lance_io.dataset.changes.lance_operation",
+    "Encoding": "lance_io.dataset.write.column_encodings",
     "FieldStatistics": "lance_io.dataset.version.table_statistics",
     "FragmentMetadata": "lance_io.dataset.version.fragment_metadata",
     "Index": "lance_io.dataset.changes.lance_operation",
@@ -114,6 +116,7 @@ __all__ = [
     "CleanupStats",
     "DataStatistics",
     "DatasetBasePath",
+    "Encoding",
     "FieldStatistics",
     "FragmentMetadata",
     "Index",

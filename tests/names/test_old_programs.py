@@ -208,7 +208,7 @@ async def test_system_columns_are_not_updated(name: str, tables: list[Any]) -> N
 
 
 def listener(library: Any, heard: list[Any]) -> Any:
-    class Listener(library.progress.FragmentWriteProgress):  # type: ignore[misc]
+    class Listener(library.progress.FragmentWriteProgress):
         def begin(self, fragment: Any, **kwargs: Any) -> None:
             heard.append(("begin", fragment.id, kwargs))
 

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping
     from os import PathLike
 
+    from lance_io.dataset.write import column_encodings
     from lance_io.table.transaction import auto_cleanup
 
     Destination = str | PathLike[str] | DatasetProperties
 else:
+    column_encodings = later("lance_io.dataset.write.column_encodings")
     auto_cleanup = later("lance_io.table.transaction.auto_cleanup")
 
 # keywords of pylance that name what this release does not have, with the values that ask for nothing
@@ -50,7 +52,7 @@ TABLE_KEYWORDS: Final = frozenset(
         *("commit_message", "transaction_properties", "initial_bases", "target_bases", "target_all_bases"),
         *("base_store_params", "external_blob_mode", "allow_external_blob_outside_bases", "allow_null_loss"),
         *("blob_pack_file_size_threshold", "namespace_client", "table_id", "session", "durability", "filesystem"),
-        *("group_commit", "skip_auto_cleanup", "storage_options_provider"),
+        *("group_commit", "skip_auto_cleanup", "storage_options_provider", "encodings"),
     )
 )
 CLEANUP_INTERVAL: Final = 20  # versions
@@ -108,8 +110,9 @@ class Write:
             group_rows=_get_given(given, "max_rows_per_group", ROWS_PER_BATCH),
             allow_null_loss=bool(_get_given(given, "allow_null_loss", True)),
         )
+        mode = str(_get_given(given, "mode", "create")).lower()
         options = WriteOptions(
-            mode=str(_get_given(given, "mode", "create")).lower(),
+            mode=mode,
             version=None if version is None else version_for_tables(version),
             limits=limits,
             progress=given.get("progress"),
@@ -121,6 +124,7 @@ class Write:
             group_commit=bool(given.get("group_commit")),
             bases=bases,
             skip_auto_cleanup=bool(given.get("skip_auto_cleanup")),
+            encodings=column_encodings.check_encodings(given["encodings"], mode) if given.get("encodings") else {},
         )
         return cls(target, options)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.version.session import Session
+    from lance_io.dataset.write.column_encodings import Encoding
     from lance_io.dataset.write.write_arguments import AutoCleanupConfig, Destination
     from lance_io.dataset.write.write_progress import FragmentWriteProgress
     from lance_io.store.api import Durability
@@ -58,6 +59,7 @@ def write_dataset(
     group_commit: bool = False,
     skip_auto_cleanup: bool = False,
     storage_options_provider: Any = None,
+    encodings: Mapping[str, Encoding] | None = None,
 ) -> LanceDataset:
     """Write rows to a table; gives the version that holds them.
 
@@ -92,6 +94,8 @@ def write_dataset(
     group_commit          of appends only: those of this process that wait for the table at the same time become one
                           version, with one data file for rows of one schema. Each caller gets the version that holds
                           its rows, all of them or none, whatever happens to those of others
+    encodings             an `Encoding` by column or member of a new schema: `{"x": Encoding(compression="zstd")}`. It
+                          becomes metadata of the field, so that appends and compactions keep to it
     max_rows_per_group    rows of a batch in files of version 0.1
     allow_null_loss       such files hold no nulls but those of strings: others are written as zeros, empty lists and
                           the like, and a `UserWarning` names their columns. False refuses them

@@ -15,10 +15,10 @@ from lance_io.dataset.version.validation import open_file
 from lance_io.dataset.version.versions import manifest_in
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE
 from lance_io.dataset.write.run_write import run_write, run_write_async
-from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, check_mixture, fit_schema, of_version, schema_of
+from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, check_mixture, fit_schema, of_version
 from lance_io.dataset.write.write_arguments import Write, check_known
 from lance_io.dataset.write.write_progress import FragmentWriteProgress
-from lance_io.dataset.write.write_rows import expect_nothing, new_files
+from lance_io.dataset.write.write_rows import expect_nothing, given_schema, new_files
 from lance_io.errors import NotFound, OperationError
 from lance_io.file.open.data_file import FileSchema, OpenedFile
 from lance_io.file.open.file_source import FileRef
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
     from lance_io.dataset.version.session import Session
     from lance_io.dataset.version.state import DatasetState
+    from lance_io.dataset.write.column_encodings import Encoding
     from lance_io.dataset.write.data_files import NewFiles
     from lance_io.dataset.write.input_data import AsyncRows, Rows
     from lance_io.dataset.write.write_arguments import Destination
@@ -81,6 +82,7 @@ def write_fragments(
     durability: Durability | None = None,
     filesystem: Any = None,
     storage_options_provider: Any = None,
+    encodings: Mapping[str, Encoding] | None = None,
 ) -> list[FragmentMetadata] | Transaction:
     """Write data files that no version refers to yet: what the tasks of a distributed write do.
 
@@ -208,7 +210,7 @@ def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: Wr
     """
     if trace_events.listeners:
         trace_events.tell_dataset("writing", target.location.uri, mode=options.mode.capitalize())
-    given = schema_of(rows.schema)
+    given = given_schema(rows.schema, options)
     base = None
     if options.mode == "create":
         yield from expect_nothing(target)

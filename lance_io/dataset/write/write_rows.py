@@ -50,11 +50,14 @@ from lance_io.table.transaction.transaction import Transaction
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pyarrow as pa
+
     from lance_io.commit.handler import CommitHandler
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.target import CommittedVersion
     from lance_io.dataset.changes import remove_versions as cleanups
     from lance_io.dataset.version.session import Session
+    from lance_io.dataset.write.column_encodings import Encoding
     from lance_io.dataset.write.input_data import AsyncRows, Rows
     from lance_io.dataset.write.write_progress import FragmentWriteProgress
     from lance_io.format.schema import Schema
@@ -138,6 +141,7 @@ class WriteOptions:
     group_commit    whether an append may share its version with others, see `group_append.py`
     bases           base paths that a new table declares, and where the files go
     skip_auto_cleanup  whether no cleanup follows, whatever the table's config says
+    encodings       of columns, which the fields of a new schema keep as metadata
     """
 
     mode: str = "create"
@@ -152,6 +156,7 @@ class WriteOptions:
     group_commit: bool = False
     bases: TargetBases = field(default_factory=TargetBases)
     skip_auto_cleanup: bool = False
+    encodings: Mapping[str, Encoding] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.bases.initial and self.mode != "create":
@@ -178,7 +183,7 @@ def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOption
     if trace_events.listeners:
         trace_events.tell_dataset("writing", target.location.uri, mode=options.mode.capitalize())
     target.handler.check(target.location)
-    given = schema_of(rows.schema)
+    given = given_schema(rows.schema, options)
     if options.mode == "create":
         return (yield from _create(target, rows, given, options))
     if target.manifest is not None:
@@ -196,6 +201,16 @@ def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOption
         return (yield from _create(target, rows, given, options))
     listing = Listing([newest], newest.version, taken_at)
     return (yield from _add(target, base, listing, rows, given, options))
+
+
+def given_schema(rows: pa.Schema, options: WriteOptions) -> Schema:
+    """The schema of rows, with the encodings of the options. Raises as `schema_of` and `with_encodings` do."""
+    given = schema_of(rows)
+    if not options.encodings:
+        return given
+    from lance_io.dataset.write.column_encodings import with_encodings  # which few writes need
+
+    return with_encodings(given, options.encodings)
 
 
 def new_files(

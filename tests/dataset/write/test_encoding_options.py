@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io import AsyncDataset
-from lance_io.errors import SchemaError
+import lance_io.fragment
+from lance_io import AsyncDataset, Encoding
+from lance_io.errors import BindError, SchemaError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,3 +67,101 @@ async def test_what_has_no_effect_is_told(tmp_path: Path) -> None:
     nested = pa.table([pa.array([[1]], pa.list_(item))], ["y"])
     with pytest.warns(UserWarning, match="of the field item has no effect"):
         await (await AsyncDataset.open(table.uri)).add_columns(nested.take([0] * len(TEXTS)))
+
+
+# -- as an argument ----------------------------------------------------------------------------------------------------
+
+ROWS = pa.table(
+    {
+        "x": SMOOTH,
+        "t": TEXTS,
+        "l": [[i, i + 1] for i in range(len(TEXTS))],
+        "st": [{"a": i, "b": f"text number {i}"} for i in range(len(TEXTS))],
+        "p": [{"a": i, "b": -i} for i in range(len(TEXTS))],
+    }
+)
+ENCODINGS = {
+    "x": Encoding(compression="zstd", level=9, bss="on"),
+    "t": Encoding(dict_max_size=0, structural_encoding="fullzip"),
+    "l": Encoding(compression="lz4", rle_threshold=0.25, minichunk_size=2048),
+    "st.b": Encoding(compression="fsst", dict_divisor=1000, dict_size_ratio=0.5, bss=0.5),
+    "p": Encoding(packed=True),
+}
+METADATA = {
+    "x": {"compression": "zstd", "compression-level": "9", "bss": "on"},
+    "t": {"dict-max-size": "0", "structural-encoding": "fullzip"},
+    "l.item": {"compression": "lz4", "rle-threshold": "0.25", "minichunk-size": "2048"},
+    "st.b": {"compression": "fsst", "dict-divisor": "1000", "dict-size-ratio": "0.5", "bss": "0.5"},
+    "p": {"packed": "true"},
+}
+
+
+def metadata_of(uri: str) -> dict[str, dict[str, str]]:
+    """The metadata of all fields, as pylance reads them."""
+    found: dict[str, dict[str, str]] = {}
+
+    def walk(field: pa.Field, path: str) -> None:
+        if field.metadata:
+            found[path] = {key.decode().removeprefix(PREFIX): value.decode() for key, value in field.metadata.items()}
+        for child in [field.type.field(at) for at in range(field.type.num_fields)]:
+            walk(child, f"{path}.{child.name}")
+
+    for field in lance.dataset(uri).schema:
+        walk(field, field.name)
+    return found
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_encodings_are_metadata_of_the_fields(tmp_path: Path, version: str) -> None:
+    """The same as a schema with these metadata, and what writes to the table afterwards keeps to them."""
+    uri, plain, marked = (str(tmp_path / name) for name in ("t", "plain", "marked"))
+    table = lance_io.write_dataset(ROWS, uri, data_storage_version=version, encodings=ENCODINGS)
+    assert metadata_of(uri) == METADATA
+    lance_io.write_dataset(ROWS, plain, data_storage_version=version)
+    lance_io.write_dataset(
+        pa.table(ROWS.columns, schema=lance.dataset(uri).schema), marked, data_storage_version=version
+    )
+    sizes = [sum(one.stat().st_size for one in os.scandir(f"{place}/data")) for place in (uri, plain, marked)]
+    assert sizes[0] == sizes[2] != sizes[1]
+    table.insert(ROWS)
+    table.optimize.compact_files()
+    assert metadata_of(uri) == METADATA
+    (file,) = [one.data_files()[0].path for one in lance.dataset(uri).get_fragments()]
+    assert file not in os.listdir(f"{marked}/data")
+    assert lance.dataset(uri).to_table().to_pylist() == 2 * ROWS.to_pylist()
+    lance_io.write_dataset(ROWS, uri, mode="overwrite", encodings={"x": Encoding(compression="lz4")})
+    assert metadata_of(uri) == {"x": {"compression": "lz4"}}
+    lance_io.write_dataset(ROWS, uri, mode="overwrite")
+    assert metadata_of(uri) == {}
+
+
+async def test_encodings_of_other_writes(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    await AsyncDataset.write(ROWS, place, encodings=ENCODINGS)
+    assert metadata_of(place) == METADATA
+    place = str(tmp_path / "u")
+    made = lance_io.fragment.write_fragments(ROWS, place, mode="create", return_transaction=True, encodings=ENCODINGS)
+    lance_io.LanceDataset.commit(place, made)
+    assert metadata_of(place) == METADATA
+
+
+def test_encodings_that_cannot_be(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    for encodings, kind, text in (
+        ({"zz": Encoding()}, BindError, "No field named zz"),
+        ({"st.zz": Encoding()}, BindError, r"No field named st\.zz.*of st are a, b"),
+        ({"x": {"compression": "zstd"}}, UsageError, "expected an Encoding for x, found dict"),
+        ({"x": Encoding(compression="best")}, SchemaError, "Unknown compression scheme: best"),  # type: ignore[arg-type]
+        ({"x": Encoding(structural_encoding="zip")}, SchemaError, "structural"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(kind, match=text):
+            lance_io.write_dataset(ROWS, uri, encodings=encodings)  # type: ignore[arg-type]
+        assert not os.path.exists(f"{uri}/_versions")
+    wrong: dict[str, Any]
+    for wrong in ({"level": "9"}, {"dict_max_size": 1.5}, {"rle_threshold": "x"}, {"bss": "maybe"}, {"level": True}):
+        with pytest.raises(UsageError, match="of an encoding: expected"):
+            Encoding(**wrong)
+    lance_io.write_dataset(ROWS, uri)
+    with pytest.raises(UsageError, match="update_field_metadata"):
+        lance_io.write_dataset(ROWS, uri, mode="append", encodings=ENCODINGS)
+    lance_io.write_dataset(ROWS, uri, mode="append", encodings={})
