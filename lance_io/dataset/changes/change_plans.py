@@ -23,7 +23,7 @@ from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.version.index_entries import load_indices
 from lance_io.dataset.version.open_version import check_out
 from lance_io.dataset.version.versions import keep_manifest
-from lance_io.errors import BindError, CommitConflictError, NotFound, OperationError
+from lance_io.errors import BindError, CommitConflictError, LanceError, NotFound, OperationError
 from lance_io.table.transaction.operations import CreateIndex, Delete, Restore, UpdateBases, UpdateConfig, UpdateMap
 from lance_io.table.transaction.transaction import Transaction
 
@@ -230,10 +230,17 @@ def _updates(values: Mapping[str, str | None], replace_all: bool) -> UpdateMap:
     return UpdateMap(dict(values), replace_all)
 
 
+class FieldNotFound(BindError):
+    """Metadata are to be set of a field that is not there; pylance's text begins with the field."""
+
+    def __str__(self) -> str:
+        return LanceError.__str__(self)
+
+
 def _field_id(state: DatasetState, field: str | int) -> int:
     try:
         if isinstance(field, int):
             return state.schema.by_id[field].id
         return state.schema.find(field).id
     except (KeyError, ValueError) as error:
-        raise BindError(f"Field {field!r} not found.\nAvailable fields: {state.schema.names}") from error
+        raise FieldNotFound(f"Field {field!r} not found.\nAvailable fields: {state.schema.names}") from error

@@ -151,11 +151,11 @@ def test_encodings_that_cannot_be(tmp_path: Path) -> None:
         ({"zz": Encoding()}, BindError, "No field named zz"),
         ({"st.zz": Encoding()}, BindError, r"No field named st\.zz.*of st are a, b"),
         ({"x": {"compression": "zstd"}}, UsageError, "expected an Encoding for x, found dict"),
-        ({"x": Encoding(compression="best")}, SchemaError, "Unknown compression scheme: best"),  # type: ignore[arg-type]
-        ({"x": Encoding(structural_encoding="zip")}, SchemaError, "structural"),  # type: ignore[arg-type]
+        ({"x": Encoding(compression="best")}, SchemaError, "Unknown compression scheme: best"),
+        ({"x": Encoding(structural_encoding="zip")}, SchemaError, "structural"),
     ):
         with pytest.raises(kind, match=text):
-            lance_io.write_dataset(ROWS, uri, encodings=encodings)  # type: ignore[arg-type]
+            lance_io.write_dataset(ROWS, uri, encodings=encodings)
         assert not os.path.exists(f"{uri}/_versions")
     wrong: dict[str, Any]
     for wrong in ({"level": "9"}, {"dict_max_size": 1.5}, {"rle_threshold": "x"}, {"bss": "maybe"}, {"level": True}):
