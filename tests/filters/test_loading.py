@@ -91,7 +91,7 @@ def test_every_module_has_its_turn() -> None:
 
 
 def test_a_word_that_is_no_function_loads_nothing() -> None:
-    error = "Invalid function 'uper'. Did you mean 'upper'?"
+    error = "Invalid user input: Invalid function 'uper'. Did you mean 'upper'?"
     assert modules_after_each("uper(name) = 'X'", error=error) == [set()]
 
 
