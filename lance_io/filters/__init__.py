@@ -10,8 +10,8 @@
     value_order.py  the order of values of every type
 
 `compile_filter(text_or_expression, schema)` gives a `Predicate`, with the columns it reads and a mask for each batch;
-`compile_column(text, schema)` a column computed from others, `compile_value(text, schema, type)` values for one of that
-type. docs/filters.md has the language.
+`compile_column(text, schema)` a column computed from others, `compile_value(text, schema, field)` values for a field.
+docs/filters.md has the language.
 
 No I/O happens here. The semantics are those of the format's reference reader: three-valued logic, floats by total
 order, wrapping integers.

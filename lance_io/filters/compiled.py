@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from lance_io.errors import BindError, EvaluationError, UsageError
 from lance_io.filters.binding.arguments import bind_cast
@@ -22,6 +23,8 @@ from lance_io.filters.binding.expression_tree import (
     dotted,
 )
 from lance_io.filters.binding.nullability import may_be_null
+from lance_io.filters.binding.sql_types import is_string
+from lance_io.filters.binding.stored_json import value_type
 from lance_io.filters.evaluate import evaluate
 from lance_io.filters.syntax.arrow_expressions import from_arrow
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from lance_io.filters.binding.expression_tree import Expr
     from lance_io.filters.binding.sql_binder import SqlBinder
+    from lance_io.format.schema import Field, Schema
     from lance_io.spans import IntArray
 
 
@@ -158,24 +162,40 @@ def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, 
     return ComputedColumn(bound, found, nullable=may_be_null(bound, schema))
 
 
-def compile_value(text: str, schema: pa.Schema, to: pa.DataType) -> ComputedColumn:
-    """A SQL expression for the values of a column of type `to`, to which they are cast; a literal at once.
+def compile_value(text: str, schema: Schema, to: Field) -> ComputedColumn:
+    """A SQL expression for the values of a column, to which they are cast; a literal at once.
 
-    schema  of the dataset, without the pseudo columns
+    schema  of the dataset, without the pseudo columns; blobs are their descriptions
+    to      the column's field. Its values come as they are stored: JSON as JSONB, extension types as their storage
     Raises BindError for text that cannot be parsed, does not fit the schema, or is a literal that is no such value; and
     as `check_change`.
     """
     check_change(text)
-    tree, binder = _parse(text, schema)
+    arrow = pa.schema([pa.field(one.name, one.arrow_type, one.nullable) for one in schema.fields])
+    tree, binder = _parse(text, arrow)
     bound, found = binder.bind_top(tree)
     for column in columns(bound):
-        if column.path[0] in PSEUDO_COLUMNS and column.path[0] not in schema.names:
-            raise BindError(f"No field named {column.path[0]}. Valid fields are {', '.join(schema.names)}.")
-    if found == to:
-        return ComputedColumn(bound, to)
+        if column.path[0] in PSEUDO_COLUMNS and column.path[0] not in arrow.names:
+            raise BindError(f"No field named {column.path[0]}. Valid fields are {', '.join(arrow.names)}.")
+    wanted = value_type(to)
+    is_document = pt.is_large_binary(found) and _reads_json(bound, schema)
+    if is_document and is_string(wanted.value_type if pt.is_dictionary(wanted) else wanted):
+        bound, found = binder.bind(Function("json_extract", (tree, Literal(pa.scalar("$")))))
+    stored = to.arrow_type
+    if found == stored and (is_document or not isinstance(wanted, pa.JsonType)):
+        return ComputedColumn(bound, stored)
     if isinstance(bound, Literal) and not bound.value.is_valid:
-        return ComputedColumn(Literal(pa.scalar(None, to)), to)
-    return ComputedColumn(bind_cast(bound, found, to, lenient=False), to)
+        return ComputedColumn(Literal(pa.scalar(None, stored)), stored)
+    return ComputedColumn(bind_cast(bound, found, wanted, lenient=False), stored)
+
+
+def _reads_json(expression: Expr, schema: Schema) -> bool:
+    """Whether an expression reads a JSON column, or one with JSON inside."""
+    for path in _paths(expression):
+        top = schema.top(path[0])
+        if top is not None and any(field.logical_type == "json" for field in top.walk()):
+            return True
+    return False
 
 
 def check_change(given: object) -> None:

@@ -81,6 +81,11 @@ class Field:
         return None if name is None else name.decode("utf-8", "replace")
 
     @property
+    def is_json_text(self) -> bool:
+        """True for JSON that is stored as text: pylance does so where texts inside of others come as views."""
+        return self.logical_type in ("string", "large_string") and self.extension_name == "arrow.json"
+
+    @property
     def is_packed(self) -> bool:
         """True for a struct whose members are stored together in one column."""
         return self.logical_type == "struct" and self.is_marked_packed and not self.is_apart

@@ -61,6 +61,11 @@ def from_scalars(values: Sequence[pa.Scalar], dtype: pa.DataType) -> pa.Array:
     return pa.concat_arrays([pa.repeat(value, 1) for value in values]) if values else pa.nulls(0, dtype)
 
 
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """No rows; `from_pylist` and `empty_table` know neither extension types inside of others nor some dictionaries."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, dtype) for dtype in schema.types], schema=schema)
+
+
 def true_positions(mask: pa.BooleanArray) -> IntArray:
     """Where `mask` (without nulls) is true, ascending; several times as fast as `pyarrow.compute.indices_nonzero`."""
     return int64s(set_bits(mask.buffers()[1], mask.offset, len(mask)))

@@ -75,7 +75,8 @@ def _check_same(given: Field, field: Field, path: str) -> None:
     if (field.is_blob_v2 and given.holds_blobs) or (field.holds_blobs and is_blob_source(given)):
         return
     is_stored_json = field.logical_type == "json" and given.logical_type == "large_binary"
-    if given.logical_type != field.logical_type and not is_stored_json:
+    is_text = field.is_json_text and given.logical_type == "json"
+    if given.logical_type != field.logical_type and not (is_stored_json or is_text):
         expected, found = field.logical_type, given.logical_type
         raise SchemaError(f"field `{path}` does not match the file schema: expected {expected}, got {found}")
     is_struct = field.logical_type == "struct"
@@ -132,6 +133,9 @@ def _to_storage(field: Field, array: pa.Array) -> pa.Array:
     dtype = array.type
     if field.logical_type == "json":
         return array if pa.types.is_large_binary(dtype) else jsonb_values(array, field.name)
+    if field.is_json_text:
+        jsonb_values(array, field.name)  # which raises for what is no JSON
+        return array.cast(field.arrow_type)
     if not _is_changed(field, dtype):
         return array
     if _is_view(dtype):

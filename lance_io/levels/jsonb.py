@@ -18,20 +18,30 @@ A `json` column is a column of large binary. Each of its values is one document,
 
 An empty value stands for null. The text is compact, without spaces; keys come in the order in which they are stored.
 Floats have their shortest digits, with an exponent below 1e-5 and from 1e16 on; infinities, which JSON lacks, are null.
+
+A value that begins otherwise is JSON as text: pylance's updates store text so that is for JSON inside of a struct or a
+list. It is shown as it is.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
-from lance_io.errors import FormatError, UnsupportedError
+from lance_io.errors import FormatError, SchemaError, UnsupportedError
+from lance_io.levels.arrays import booleans
+from lance_io.levels.jsonb_write import JSON_DEPTH_MAX, jsonb_values
 
-JSON_DEPTH_MAX: Final = 4096  # arrays and objects inside each other; writers give up at fewer
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["JSON_DEPTH_MAX", "json_texts", "with_documents"]
+
+_KIND, _OBJECT, _ARRAY, _SCALAR = 0xF0, 0x40, 0x80, 0x20  # of the first byte
 
 
 def json_texts(values: pa.LargeBinaryArray) -> pa.StringArray:
@@ -40,6 +50,22 @@ def json_texts(values: pa.LargeBinaryArray) -> pa.StringArray:
     Raises `FormatError` for bytes that are no such value, `UnsupportedError` for extensions of JSON and for more
     text than one string array can hold.
     """
+    try:
+        return _texts(values)
+    except DamagedError as error:
+        damage = FormatError(str(error))
+    import pyarrow.compute as pc  # 30 ms, which readers need not spend
+
+    is_text = _are_text(values)
+    try:
+        shown = _texts(with_documents(values))
+    except (DamagedError, FormatError):
+        raise damage from None
+    mask = booleans(is_text)
+    return pc.replace_with_mask(shown, mask, values.filter(mask).cast(pa.binary()).cast(pa.string()))
+
+
+def _texts(values: pa.LargeBinaryArray) -> pa.StringArray:
     num_rows = len(values)
     validity, offsets, data = values.buffers()
     if not num_rows or offsets is None:
@@ -54,8 +80,44 @@ def json_texts(values: pa.LargeBinaryArray) -> pa.StringArray:
         validity = None
     try:
         ends, texts = _kernels.json_texts(b"" if data is None else data, bounds, present, JSON_DEPTH_MAX)
-    except DamagedError as error:
-        raise FormatError(str(error)) from error
     except NotImplementedError as error:
         raise UnsupportedError(str(error)) from error
     return pa.Array.from_buffers(pa.string(), num_rows, [validity, pa.py_buffer(ends), pa.py_buffer(texts)])
+
+
+def with_documents(values: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
+    """The same values, those that are text as documents.
+
+    Raises `FormatError` for what is neither.
+    """
+    import pyarrow.compute as pc  # 30 ms, which readers need not spend
+
+    is_text = _are_text(values)
+    if not is_text.any():
+        return values
+    mask = booleans(is_text)
+    texts = values.filter(mask)
+    try:
+        documents = jsonb_values(texts.cast(pa.large_string()), "text in a JSON column")
+    except (SchemaError, pa.ArrowInvalid) as error:
+        raise FormatError(f"a JSON column holds neither a stored document nor JSON as text: {error}") from error
+    return pc.replace_with_mask(values, mask, documents)
+
+
+def _are_text(values: pa.LargeBinaryArray) -> npt.NDArray[np.bool_]:
+    """Which values do not begin as a stored document does."""
+    num_rows = len(values)
+    _, offsets, data = values.buffers()
+    if not num_rows or offsets is None or data is None:
+        return np.zeros(num_rows, np.bool_)
+    bounds = np.frombuffer(offsets, dtype=np.int64)[values.offset : values.offset + num_rows + 1]
+    starts, lengths = bounds[:-1], np.diff(bounds)
+    if bounds.min() < 0 or bounds.max() > len(data) or lengths.min() < 0:
+        raise FormatError("a JSON value lies outside of its buffer")
+    has_header = lengths >= 4
+    memory, at = np.frombuffer(data, np.uint8), starts[has_header]
+    first, second = memory[at], memory[at + 1]
+    is_document = np.zeros(num_rows, np.bool_)
+    is_document[has_header] = np.isin(first & _KIND, (_OBJECT, _ARRAY)) | ((first == _SCALAR) & (second == 0))
+    is_text: npt.NDArray[np.bool_] = (lengths > 0) & ~is_document
+    return is_text & values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else is_text

@@ -7,12 +7,15 @@ above 64 bits as floats, as all numbers with a fraction or an exponent are. Empt
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io.errors import SchemaError
-from lance_io.levels.jsonb import JSON_DEPTH_MAX
+
+JSON_DEPTH_MAX: Final = 4096  # arrays and objects inside each other; writers give up at fewer
 
 
 def jsonb_values(texts: pa.Array, name: str) -> pa.LargeBinaryArray:

@@ -118,7 +118,7 @@ def _with_texts(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     if not holds_json(dtype):
         return array
     if isinstance(dtype, pa.BaseExtensionType):
-        return json_texts(array)
+        return json_texts(array) if pa.types.is_large_binary(array.type) else array  # text that pylance left as it came
     nulls = array.is_null() if array.null_count else None
     if isinstance(array, pa.StructArray):
         members = [_with_texts(array.field(i), dtype.field(i).type) for i in range(dtype.num_fields)]

@@ -164,5 +164,5 @@ def _new_rows(state: DatasetState, updates: Mapping[str, str]) -> Projection:
 
 
 def _computed(state: DatasetState, output: OutputColumn, text: str) -> OutputColumn:
-    value = filters.compile_value(text, state.stored_schema, output.field.type)
+    value = filters.compile_value(text, state.schema.described, _target(state, output.name).describe_blobs())
     return OutputColumn(output.name, (), output.field, value)

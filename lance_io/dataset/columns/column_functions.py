@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from lance_io.dataset.columns.batch_udf import BatchUDF
 from lance_io.dataset.columns.new_columns import NewColumns, open_columns
 from lance_io.dataset.scan.execute import projected_batches
@@ -14,12 +12,15 @@ from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.column_lists import project_taken
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import OperationError, UsageError
+from lance_io.levels.arrays import empty_batch
 from lance_io.limits import BATCH_ROWS
 from lance_io.plans.cpu_requests import Call
 from lance_io.plans.streams import Each, Items, Next
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
 
     from lance_io.dataset.changes.memory_limit import ScanBounds
     from lance_io.dataset.columns.column_checkpoint import ColumnCheckpoint
@@ -71,7 +72,7 @@ def _sample(state: DatasetState, columns: Sequence[str]) -> Plan[pa.RecordBatch]
     found: list[pa.RecordBatch] = []
     yield Each(projected_batches(state, scan_options(limit=1), projection), found.append)
     rows = [batch for batch in found if batch.num_rows]
-    return rows[0] if rows else pa.RecordBatch.from_pylist([], schema=projection.arrow_schema)
+    return rows[0] if rows else empty_batch(projection.arrow_schema)
 
 
 class _Function:

@@ -38,6 +38,7 @@ from lance_io.dataset.write.data_files import NextBatch
 from lance_io.dataset.write.schema_fit import check_version
 from lance_io.errors import BindError, EvaluationError, OperationError, SchemaError
 from lance_io.format.version import V0_1
+from lance_io.levels.arrays import empty_batch
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Import, RollBackOnError
 from lance_io.plans.streams import Items, Next, Open, iterate_async, iterate_sync
@@ -344,7 +345,7 @@ class _Given:
     def __init__(self, rows: Rows | AsyncRows, bytes_max: int) -> None:
         self._rows = rows
         self._bytes_max = bytes_max
-        self._rest = pa.RecordBatch.from_pylist([], schema=rows.schema)
+        self._rest = empty_batch(rows.schema)
 
     def take(self, num_rows: int) -> Generator[Any, Any, pa.RecordBatch]:
         """The next rows, some or so many. Raises `OperationError` if there are none."""

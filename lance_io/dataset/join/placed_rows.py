@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.join.spilled_batches import BUCKETS_MAX, Buckets
-from lance_io.levels.arrays import numbers, values_of
+from lance_io.levels.arrays import empty_batch, numbers, values_of
 from lance_io.levels.portable import compact_batch
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class PlacedRows:
         num_parts = min(BUCKETS_MAX, num_positions, -(-num_bytes // share_bytes))
         self._buckets = Buckets(max(1, num_parts), share_bytes)
         self._part = -1  # the one that is in memory
-        self._empty = pa.RecordBatch.from_pylist([], schema=schema.append(pa.field(_POSITION, pa.int64())))
+        self._empty = empty_batch(schema.append(pa.field(_POSITION, pa.int64())))
         self._rows = self._empty
         self._positions = np.empty(0, np.int64)  # of these rows, ascending
         self._order = np.empty(0, np.int64)  # in which they are

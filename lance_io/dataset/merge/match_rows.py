@@ -32,7 +32,7 @@ from lance_io.dataset.version.column_lists import OutputColumn, Projection, proj
 from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.errors import EvaluationError, OperationError
 from lance_io.filters import ComputedColumn
-from lance_io.levels.arrays import numbers, true_positions, values_of
+from lance_io.levels.arrays import empty_batch, numbers, true_positions, values_of
 from lance_io.levels.portable import copy_array
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
@@ -329,7 +329,7 @@ class _Join:
         return found or [self._keyed_source(0, self._empty_piece())]
 
     def _empty_piece(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist([], schema=self._source.schema)
+        return empty_batch(self._source.schema)
 
     def _keyed_source(self, start: int, piece: pa.RecordBatch) -> KeyedRows:
         names = [ROW, *(f"{SOURCE}.{name}" for name in self._source_columns)]

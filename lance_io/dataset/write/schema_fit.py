@@ -161,6 +161,8 @@ def _fit(given: Field, wanted: Field, path: str, problems: list[str]) -> Field:
     name = path + wanted.name
     if wanted.is_blob_v2 and given.holds_blobs:
         return wanted
+    if wanted.is_json_text and given.logical_type == "json":
+        return wanted
     if given.logical_type != wanted.logical_type:
         problems.append(f"`{name}` should have type {wanted.logical_type} but type was {given.logical_type}")
         return wanted
@@ -230,7 +232,8 @@ def _other_extensions(given: Sequence[Field], fit: Sequence[Field], path: str) -
 
 def _extension(field: Field) -> tuple[str | None, bytes]:
     """Name and parameters of its extension type; Arrow takes missing parameters for empty ones."""
-    return field.extension_name, field.metadata.get(_EXTENSION_METADATA, b"")
+    name = "lance.json" if field.is_json_text else field.extension_name
+    return name, field.metadata.get(_EXTENSION_METADATA, b"")
 
 
 def _describe(field: Field) -> str:

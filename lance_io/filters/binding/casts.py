@@ -16,6 +16,7 @@ import pyarrow.types as pt
 
 from lance_io.filters.binding.coercion import cast
 from lance_io.filters.binding.sql_types import decimal_of, is_list, is_string
+from lance_io.filters.binding.stored_json import holds_documents, to_documents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,6 +97,8 @@ def _convert(value: pa.Array, to: pa.DataType) -> pa.Array:
     source = value.type
     if source == to:
         return value
+    if holds_documents(to):
+        return to_documents(value, to, _convert)
     if is_string(source):
         return _from_string(value, to)
     if is_string(to):

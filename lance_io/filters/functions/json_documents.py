@@ -19,12 +19,13 @@ import pyarrow.types as pt
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
 from lance_io.errors import FormatError, SchemaError
+from lance_io.filters.binding.stored_json import document_texts
 from lance_io.filters.elementwise import by_value
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.json_path import items, members, plain_steps, select
 from lance_io.filters.kernel_calls import column_argument, flags
 from lance_io.levels.arrays import booleans, numbers
-from lance_io.levels.jsonb import JSON_DEPTH_MAX, json_texts
+from lance_io.levels.jsonb import JSON_DEPTH_MAX, with_documents
 from lance_io.levels.jsonb_write import jsonb_values
 from lance_io.spans import int64s
 
@@ -46,10 +47,7 @@ _I64_RANGE: Final = range(-(1 << 63), 1 << 63)
 def _texts(documents: Value) -> Value:
     """Stored documents as text. Raises pa.ArrowInvalid for bytes that are none."""
     stored = pa.array([documents.as_py()], pa.large_binary()) if isinstance(documents, pa.Scalar) else documents
-    try:
-        texts = json_texts(stored)
-    except FormatError as error:
-        raise pa.ArrowInvalid(f"a value is no stored JSON document: {error}") from error
+    texts = document_texts(stored)
     return texts[0] if isinstance(documents, pa.Scalar) else texts
 
 
@@ -60,12 +58,19 @@ def _steps(path: Value) -> list[JsonStep] | None:
 
 def _select(documents: Value, steps: list[JsonStep], answer: str, wanted: str = "") -> tuple[States, list[OwnedBuffer]]:
     """What `_kernels.select_json` finds. Raises pa.ArrowInvalid for bytes that are no documents."""
-    try:
-        found, buffers = _kernels.select_json(
-            len(documents), column_argument(documents), _present(documents), steps, answer, wanted, JSON_DEPTH_MAX
-        )
-    except (DamagedError, NotImplementedError) as error:
-        raise pa.ArrowInvalid(f"a value is no stored JSON document: {error}") from error
+    for is_last in (False, True):
+        try:
+            found, buffers = _kernels.select_json(
+                len(documents), column_argument(documents), _present(documents), steps, answer, wanted, JSON_DEPTH_MAX
+            )
+            break
+        except (DamagedError, NotImplementedError) as error:
+            if is_last or isinstance(error, NotImplementedError):
+                raise pa.ArrowInvalid(f"a value is no stored JSON document: {error}") from error
+        try:
+            documents = with_documents(documents)
+        except FormatError as error:
+            raise pa.ArrowInvalid(error.message) from error
     return np.frombuffer(memoryview(found), np.uint8), buffers
 
 
