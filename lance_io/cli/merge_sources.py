@@ -17,7 +17,7 @@ from lance_io.dataset.changes.memory_limit import limit_of
 from lance_io.dataset.merge.merge_clauses import MergeClauses, key_columns
 from lance_io.dataset.merge.merge_plan import count_merge, merge_rows
 from lance_io.dataset.write.input_data import rows_of
-from lance_io.dataset.write.run_write import run_with_rows
+from lance_io.dataset.write.run_write import run_change_with_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +80,7 @@ def _run(
 ) -> T:
     """Run a plan that merges the rows of files, which are read from their beginning."""
     rows = rows_of(pa.RecordBatchReader.from_batches(opened[0].schema, read_rows(opened)))
-    return run_with_rows(rows, partial(make, state, clauses, limit_bytes), answers_sync=state.answers_sync)
+    return run_change_with_rows(rows, partial(make, state, clauses, limit_bytes), answers_sync=state.answers_sync)
 
 
 def _counts(report: Mapping[str, Any]) -> list[str]:

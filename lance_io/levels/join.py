@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lance_io.errors import SchemaError
 from lance_io.levels.lists import with_inner
 from lance_io.levels.portable import copy_array
 from lance_io.spans import distinct
@@ -36,6 +37,22 @@ def join_arrays(arrays: list[pa.Array]) -> pa.Array:
     if _replace_dictionaries(dtype, lambda one: one.value_type) == dtype:  # no dictionaries
         return pa.concat_arrays(arrays)
     return pa.concat_arrays(_over_one_dictionary(arrays))
+
+
+def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of all batches, which have one schema, one after the other.
+
+    Raises `SchemaError` where a dictionary column would have more values than its indices can tell apart.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    schema, arrays = batches[0].schema, []
+    for place, name in enumerate(schema.names):
+        try:
+            arrays.append(join_arrays([batch.column(place) for batch in batches]))
+        except pa.ArrowInvalid as error:
+            raise SchemaError(f"column {name!r}: {error}") from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else pa.concat_batches(batches)
 
 
 def _over_one_dictionary(arrays: list[pa.Array]) -> list[pa.Array]:

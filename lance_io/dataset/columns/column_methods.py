@@ -24,7 +24,7 @@ from lance_io.dataset.run_plan import run, run_change
 from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.lance_schema import LanceSchema
 from lance_io.dataset.write.input_data import async_rows_of, rows_of
-from lance_io.dataset.write.run_write import run_with_rows, run_with_rows_async
+from lance_io.dataset.write.run_write import run_change_with_rows, run_change_with_rows_async
 from lance_io.errors import OperationError, UsageError
 from lance_io.io import call_metrics
 
@@ -51,7 +51,7 @@ def _run(state: DatasetState, data: Any, schema: pa.Schema | None, make: Callabl
     rows = rows_of(data, schema)
 
     def work() -> T:
-        return run_with_rows(rows, lambda fed: make(state, fed, *given), answers_sync=state.answers_sync)
+        return run_change_with_rows(rows, lambda fed: make(state, fed, *given), answers_sync=state.answers_sync)
 
     return call_metrics.watch_call(make, work) if call_metrics.watchers else work()
 
@@ -62,7 +62,9 @@ async def _run_async(
     rows = await async_rows_of(data, schema)
 
     async def work() -> T:
-        return await run_with_rows_async(rows, lambda fed: make(state, fed, *given), answers_sync=state.answers_sync)
+        return await run_change_with_rows_async(
+            rows, lambda fed: make(state, fed, *given), answers_sync=state.answers_sync
+        )
 
     if call_metrics.watchers:
         with call_metrics.count_call(make):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.changes.row_progress import RowProgress
-from lance_io.dataset.columns.left_join import rows_at
+from lance_io.dataset.columns.left_join import put_rows, rows_at
 from lance_io.dataset.columns.new_columns import NewColumns, check_nulls, open_columns
 from lance_io.dataset.columns.rewrite_columns import (
     column_files,
@@ -18,7 +18,6 @@ from lance_io.dataset.columns.rewrite_columns import (
 )
 from lance_io.dataset.version.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from lance_io.errors import OperationError, SchemaError, UsageError
-from lance_io.levels.arrays import numbers
 from lance_io.levels.arrays import values_of as values_of_array
 from lance_io.levels.retype import as_type
 from lance_io.plans.plan import RollBackOnError
@@ -146,12 +145,9 @@ class _Update:
         places, values = self._join.find(batch)
         addresses = batch.column(ROW_ADDRESS)
         self._changed.append(values_of_array(addresses)[places])
-        chosen = np.arange(batch.num_rows)
-        chosen[places] = np.arange(batch.num_rows, batch.num_rows + len(places))
-        either = numbers(chosen)
-        pairs = [(batch.column(name), values.column(name)) for name in self._names]
-        columns = [pa.concat_arrays([own, as_type(other, own.type)]).take(either) for own, other in pairs]
-        changed = pa.RecordBatch.from_arrays(columns, self._names)
+        known = [batch.column(name) for name in self._names]
+        given = [as_type(values.column(name), own.type) for name, own in zip(self._names, known, strict=True)]
+        changed = pa.RecordBatch.from_arrays(put_rows(known, places, given, self._names), self._names)
         check_nulls(self._state, changed)
         return changed.append_column(ROW_ADDRESS, addresses)
 

@@ -27,7 +27,8 @@ from lance_io.dataset.version.column_lists import project_taken
 from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.errors import OperationError
 from lance_io.levels.arrays import numbers
-from lance_io.levels.portable import compact_batch
+from lance_io.levels.join import join_batches
+from lance_io.levels.portable import compact_batch, taken
 from lance_io.limits import BATCH_ROWS
 from lance_io.plans.cpu_requests import Compute
 
@@ -170,6 +171,36 @@ def rows_at(values: pa.RecordBatch, places: IntArray, num_rows: int) -> pa.Recor
     return values.take(numbers(rows, is_null))
 
 
+def put_rows(known: Sequence[pa.Array], places: IntArray, new: Sequence[pa.Array], names: Sequence[str]) -> list[Any]:
+    """Columns whose values at some places, ascending, are others: those of `new`, which have the same types.
+
+    Raises `SchemaError` where a dictionary column would have more values than its indices can tell apart.
+    """
+    if not known:
+        return []
+    num_rows = len(known[0])
+    chosen = np.arange(num_rows)
+    chosen[places] = np.arange(num_rows, num_rows + len(places))
+    either, found = numbers(chosen), []
+    for own, other, name in zip(known, new, names, strict=True):
+        try:
+            found.append(pa.concat_arrays([own, other]).take(either))
+        except pa.ArrowInvalid:  # the values of a dictionary, and those that take their place, need not fit together
+            found.append(_put_without_dropped(own, places, other, name))
+    return found
+
+
+def _put_without_dropped(own: pa.Array, places: IntArray, other: pa.Array, name: str) -> pa.Array:
+    is_kept = np.ones(len(own), np.bool_)
+    is_kept[places] = False
+    kept = taken(own, numbers(np.flatnonzero(is_kept)))
+    order = np.empty(len(own), np.int64)
+    order[is_kept] = np.arange(len(kept))
+    order[places] = np.arange(len(kept), len(own))
+    pair = [pa.RecordBatch.from_arrays([one], [name]) for one in (kept, other)]
+    return join_batches(pair).column(0).take(numbers(order))
+
+
 class _Found(Protocol):
     """What `LeftJoin.find` asks."""
 
@@ -212,7 +243,7 @@ class _InMemory:
         for piece in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
             chosen = ascending[bounds[piece] : bounds[piece + 1]] - self._starts[piece]
             parts.append(self._pieces[piece].take(numbers(chosen)))
-        found = parts[-1] if len(parts) <= 2 else pa.concat_batches(parts)
+        found = parts[-1] if len(parts) <= 2 else join_batches(parts)
         if order is None:
             return found
         back = np.empty(len(rows), np.int64)

@@ -38,7 +38,7 @@ from lance_io.dataset.write.data_files import NextBatch
 from lance_io.dataset.write.schema_fit import check_version
 from lance_io.errors import BindError, EvaluationError, OperationError, SchemaError
 from lance_io.format.version import V0_1
-from lance_io.levels.arrays import empty_batch
+from lance_io.levels.join import join_batches
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Import, RollBackOnError
 from lance_io.plans.streams import Items, Next, Open, iterate_async, iterate_sync
@@ -345,15 +345,15 @@ class _Given:
     def __init__(self, rows: Rows | AsyncRows, bytes_max: int) -> None:
         self._rows = rows
         self._bytes_max = bytes_max
-        self._rest = empty_batch(rows.schema)
+        self._rest: pa.RecordBatch | None = None
 
     def take(self, num_rows: int) -> Generator[Any, Any, pa.RecordBatch]:
         """The next rows, some or so many. Raises `OperationError` if there are none."""
         parts: list[pa.RecordBatch] = []
         missing, num_bytes = num_rows, 0
         while missing and num_bytes < self._bytes_max:
-            part = self._rest.slice(0, missing)
-            if part.num_rows:
+            if self._rest is not None and self._rest.num_rows:
+                part = self._rest.slice(0, missing)
                 part_bytes = part.nbytes
                 if parts and part_bytes > self._bytes_max:
                     break
@@ -368,11 +368,11 @@ class _Given:
                     "is not deleted"
                 )
             self._rest = batch
-        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        return join_batches(parts)
 
     def finish(self) -> Plan[None]:
         """Raise `OperationError` if there are more rows."""
-        while not self._rest.num_rows:
+        while self._rest is None or not self._rest.num_rows:
             batch = yield NextBatch(self._rows)
             if batch is None:
                 return

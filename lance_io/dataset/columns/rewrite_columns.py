@@ -58,7 +58,7 @@ def column_files(
     unnamed  structs that files of 0.1 are not said to have, see `structs_at_start`
     """
     limits = FileLimits(rows=FRAGMENT_ROWS_MAX, num_bytes=1 << 62, unnamed=unnamed)
-    return NewFiles(state.location, schema, version or state.manifest.data_version, limits)
+    return NewFiles(state.location, schema, version or state.manifest.data_version, limits, splits=False)
 
 
 Made: TypeAlias = "Callable[[pa.RecordBatch], Request[pa.RecordBatch]]"

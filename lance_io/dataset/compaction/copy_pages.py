@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lance_io.dataset.write.dictionary_room import has_narrow_dictionaries
 from lance_io.encodings.rounds import fetch
 from lance_io.encodings.written import EncodedPage, PageBuffer, Role
 from lance_io.errors import FormatError
@@ -56,6 +57,8 @@ def obstacle_to_copying(state: DatasetState, places: Sequence[int], version: Fil
         return "files of version 0.1 have no pages"
     if state.schema.has_blobs:
         return "the table has blobs, which descriptions name by their place in the file"
+    if has_narrow_dictionaries(state.schema):
+        return "dictionaries with narrow indices have to be looked at, as files may not hold too many of their values"
     field_ids = file_plan(state.schema, version).field_ids
     for place in places:
         fragment = state.manifest.fragments[place]

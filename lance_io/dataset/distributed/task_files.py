@@ -176,6 +176,7 @@ class TaskFiles(NewFiles):
 
     def _put(self, piece: pa.RecordBatch) -> Plan[None]:
         """Rows into the open file, or a new one; what a hard limit leaves goes into the next."""
+        yield from self._make_room(piece)
         while piece.num_rows:
             file = self._file or self._open()
             room = self._limits.rows - self._writer.num_rows if self._is_rows_hard else piece.num_rows

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lance_io.dataset.join.spilled_batches import BUCKETS_MAX, Buckets
 from lance_io.levels.arrays import empty_batch, numbers, values_of
+from lance_io.levels.join import join_batches
 from lance_io.levels.portable import compact_batch
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class PlacedRows:
                 break
             self._load(self._part + 1)
         held = [part for part in parts if part.num_rows] or parts[-1:]
-        rows = held[0] if len(held) == 1 else pa.concat_batches(held)
+        rows = join_batches(held)
         return np.searchsorted(positions, np.concatenate(found)), rows.drop_columns([_POSITION])
 
     def _end(self) -> int:
@@ -97,7 +98,7 @@ class PlacedRows:
         parts = list(self._buckets.take(part))
         self._part = part
         if parts:
-            self._rows = compact_batch(pa.concat_batches(parts))
+            self._rows = compact_batch(join_batches(parts))
             positions = values_of(self._rows.column(_POSITION))
             self._order = np.argsort(positions)
             self._positions = positions[self._order]

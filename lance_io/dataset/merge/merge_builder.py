@@ -14,7 +14,7 @@ from lance_io.dataset.merge.merge_clauses import WRITE_MODES, MergeClauses, key_
 from lance_io.dataset.merge.merge_plan import analyze_merge, explain_merge, merge_rows, prepare_merge
 from lance_io.dataset.run_plan import run, run_awaited
 from lance_io.dataset.write.input_data import async_rows_of, rows_of
-from lance_io.dataset.write.run_write import run_with_rows, run_with_rows_async
+from lance_io.dataset.write.run_write import run_change_with_rows, run_change_with_rows_async
 from lance_io.dataset.write.target_bases import TargetBases
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.writers import version_for_tables
@@ -212,7 +212,7 @@ class MergeInsertBuilder(MergeClausesBuilder):
         plan_of, answers_sync = self._plan(make, memory_limit, **more), self._dataset._state.answers_sync
 
         def merge() -> T:
-            return run_with_rows(rows_of(data, schema), plan_of, answers_sync=answers_sync)
+            return run_change_with_rows(rows_of(data, schema), plan_of, answers_sync=answers_sync)
 
         return call_metrics.watch_call(make, merge) if call_metrics.watchers else merge()
 
@@ -259,5 +259,5 @@ class AsyncMergeInsertBuilder(MergeClausesBuilder):
         rows = await async_rows_of(data, schema)
         if call_metrics.watchers:
             with call_metrics.count_call(make):
-                return await run_with_rows_async(rows, plan_of, answers_sync=answers_sync)
-        return await run_with_rows_async(rows, plan_of, answers_sync=answers_sync)
+                return await run_change_with_rows_async(rows, plan_of, answers_sync=answers_sync)
+        return await run_change_with_rows_async(rows, plan_of, answers_sync=answers_sync)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.changes.memory_limit import batch_bytes, batch_rows, scan_bounds
+from lance_io.dataset.columns.left_join import put_rows
 from lance_io.dataset.columns.rewrite_columns import file_losing_start, write_fragment_columns
 from lance_io.dataset.columns.sorted_values import rows_at_once
 from lance_io.dataset.join.placed_rows import POSITION_BYTES, PlacedRows, RowPositions
@@ -193,15 +194,12 @@ def _patched(rows: PlacedRows, positions: RowPositions, batch: pa.RecordBatch) -
     places, new = rows.find(positions.of(values_of(addresses)))
     if not len(places):
         return batch
-    chosen = np.arange(batch.num_rows, dtype=np.int64)
-    chosen[places] = np.arange(batch.num_rows, batch.num_rows + len(places))
-    either = numbers(chosen)
-    arrays = []
-    for name in new.schema.names:
-        known, values = batch.column(name), new.column(name)
-        either_side = [known, values if values.type == known.type else values.cast(known.type)]
-        arrays.append(pa.concat_arrays(either_side).take(either))
-    return pa.RecordBatch.from_arrays([*arrays, addresses], [*new.schema.names, ROW_ADDRESS])
+    names = new.schema.names
+    known = [batch.column(name) for name in names]
+    values = [
+        one if one.type == other.type else one.cast(other.type) for one, other in zip(new.columns, known, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays([*put_rows(known, places, values, names), addresses], [*names, ROW_ADDRESS])
 
 
 def _paths(field: Field, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+from lance_io.dataset.write.dictionary_room import DictionaryRoom, has_narrow_dictionaries
 from lance_io.dataset.write.input_data import Rows
 from lance_io.dataset.write.written_files import remember_written
-from lance_io.errors import LanceError, SchemaError, UnsupportedError, UsageError
+from lance_io.errors import LanceError, OperationError, SchemaError, UnsupportedError, UsageError
 from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.file_bytes import PAGE_BYTES
 from lance_io.file.write.uploads import key_beside
@@ -140,6 +141,7 @@ class NewFiles:
     payloads    reads blobs that batches name in other files
     checks_rows whether what the rows add up to is compared with what goes into pages
     checks_texts whether texts that are not UTF-8 are refused: not those that are in the table already
+    splits      whether a file may end before `end_file` is called
     fragments   what was written, of id 0; none for no rows
     """
 
@@ -158,6 +160,7 @@ class NewFiles:
         payloads: PayloadReader | None = None,
         checks_rows: bool = False,
         checks_texts: bool = True,
+        splits: bool = True,
     ) -> None:
         self.location = location
         self._places = places or (FilePlace.of_table(location),)
@@ -183,6 +186,8 @@ class NewFiles:
         self._warned_of: set[str] = set()
         self._batches = _batches(limits) if version == V0_1 else None
         self._file: FileWriting | None = None
+        self._splits = splits
+        self._room = DictionaryRoom() if version != V0_1 and has_narrow_dictionaries(schema) else None
         self._first_row = 0 if checks_texts else None
         self._name = ""
         self._written: dict[int | None, list[str]] = {}  # keys by base path
@@ -199,11 +204,27 @@ class NewFiles:
     def add(self, batch: pa.RecordBatch, *, held: bool = False) -> Plan[None]:
         """Write some rows. held: as for `FileWriter.add`."""
         for piece in self._pieces(batch):
+            yield from self._make_room(piece)
             file = self._file or self._open()
             yield from file.write(piece, held=held)
             if self._is_full():
                 yield from self._finish()
                 yield from self._close()
+
+    def _make_room(self, piece: pa.RecordBatch) -> Plan[None]:
+        """End the file before rows with which it would have too many values for a dictionary column.
+
+        Raises `OperationError` where it must not end.
+        """
+        if self._room is None or (problem := self._room.add(piece)) is None:
+            return
+        if not self._splits:
+            raise OperationError(f"{problem}: give it a wider index type, such as int32")
+        if self._file is not None:
+            yield from self._finish()
+            yield from self._close()
+        self._room.clear()
+        self._room.add(piece)
 
     def copy(self, pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
         """Write some rows by what writes their pages as they are; all of them go into one file."""
@@ -313,6 +334,8 @@ class NewFiles:
         assert self._file is not None
         yield from self._file.close()
         self._file = None
+        if self._room is not None:
+            self._room.clear()
 
     # -- and removing what a failed write has left --------------------------------------------------------------------
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import pyarrow as pa
 
 from lance_io.errors import SchemaError, UsageError
+from lance_io.levels.plain_types import plain_batch, plain_schema
 from lance_io.records import dataclass
 from lance_io.runtime import in_thread
 
@@ -87,6 +88,25 @@ async def async_rows_of(data: Any, schema: pa.Schema | None = None) -> AsyncRows
     if schema is None:
         raise UsageError("an asynchronous iterable of record batches needs schema=")
     return AsyncRows(schema, _cast_async(data, schema))
+
+
+@overload
+def in_plain_types(rows: Rows) -> Rows: ...
+@overload
+def in_plain_types(rows: Rows | AsyncRows) -> Rows | AsyncRows: ...
+def in_plain_types(rows: Rows | AsyncRows) -> Rows | AsyncRows:
+    """The same rows in layouts that rows can be taken from, see `plain_types.py`."""
+    schema = plain_schema(rows.schema)
+    if schema is rows.schema:
+        return rows
+    if isinstance(rows, Rows):
+        return Rows(schema, (plain_batch(batch, schema) for batch in rows.batches), rows.num_rows)
+    return AsyncRows(schema, _plain_async(rows.batches, schema), rows.num_rows)
+
+
+async def _plain_async(batches: AsyncIterator[pa.RecordBatch], schema: pa.Schema) -> AsyncIterator[pa.RecordBatch]:
+    async for batch in batches:
+        yield await in_thread(plain_batch, batch, schema)
 
 
 def _hugging_face(data: Any, schema: pa.Schema | None) -> Rows:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.dataset.write.group_append import PulledRows, append_in_group
 from lance_io.dataset.write.group_version import GroupAppend
-from lance_io.dataset.write.input_data import AsyncRows, Rows, async_rows_of, rows_of
+from lance_io.dataset.write.input_data import AsyncRows, Rows, async_rows_of, in_plain_types, rows_of
 from lance_io.dataset.write.write_arguments import TABLE_KEYWORDS, Write, check_known
 from lance_io.dataset.write.write_rows import write_rows
 from lance_io.io import call_metrics
@@ -131,6 +131,18 @@ def _run_rows(write: Write, rows: Rows, make: Callable[..., Plan[T]]) -> T:
     return run_with_rows(
         rows, lambda fed: make(write.target, fed, write.options), answers_sync=write.target.answers_sync
     )
+
+
+def run_change_with_rows(rows: Rows, make: Callable[[Rows | AsyncRows], Plan[T]], *, answers_sync: bool) -> T:
+    """`run_with_rows` for a plan that takes some of the rows."""
+    return run_with_rows(in_plain_types(rows), make, answers_sync=answers_sync)
+
+
+async def run_change_with_rows_async(
+    rows: Rows | AsyncRows, make: Callable[[Rows | AsyncRows], Plan[T]], *, answers_sync: bool
+) -> T:
+    """`run_change_with_rows` on any loop."""
+    return await run_with_rows_async(in_plain_types(rows), make, answers_sync=answers_sync)
 
 
 def run_with_rows(rows: Rows, make: Callable[[Rows | AsyncRows], Plan[T]], *, answers_sync: bool) -> T:

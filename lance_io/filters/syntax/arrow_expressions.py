@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from lance_io.errors import UnsupportedError
 from lance_io.filters.binding.expression_tree import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or
 from lance_io.filters.syntax.ipc_metadata import schema_metadata
+from lance_io.levels.plain_types import plain_array, plain_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,8 +165,9 @@ def _part(parts: pa.RecordBatch, number: str) -> Any:
 
 
 def _plain(value: pa.Scalar) -> pa.Scalar:
-    """A literal without the dictionary or extension type around it, as columns are read without theirs."""
-    return _plain(value.value) if isinstance(value, pa.DictionaryScalar | pa.ExtensionScalar) else value
+    """A literal without the dictionary, runs or extension type around it, as columns are read without theirs."""
+    wrapped = pa.DictionaryScalar | pa.ExtensionScalar | pa.RunEndEncodedScalar
+    return _plain(value.value) if isinstance(value, wrapped) else value
 
 
 def _close(call: _OpenCall, outer: _OpenCall) -> None:
@@ -203,6 +205,9 @@ def _is_in(call: _OpenCall) -> Expr:
     values = _option(call, "value_set").values
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
+    if pa.types.is_run_end_encoded(values.type):
+        values = pc.run_end_decode(values)
+    values = plain_array(values, plain_type(values.type))  # views cannot be filtered
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     # the options for nulls are not looked at: membership has SQL's nulls, as in the reference reader

@@ -1,0 +1,94 @@
+"""Whether more rows go into a file whose dictionary columns have narrow indices.
+
+Each page has a dictionary of its own, but rows of several pages are read into one array, with one dictionary. A file
+whose rows have more values than indices of 8 or 16 bits can tell apart could be written and not be read. So it ends
+before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lance_io.levels.lists import items_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance_io.format.schema import Schema
+
+_NARROW_BITS: Final = 16  # four thousand million values of wider indices are in no file
+
+
+def has_narrow_dictionaries(schema: Schema) -> bool:
+    """Whether a column, at any depth, is a dictionary with indices of 8 or 16 bits."""
+    return any(
+        field.logical_type.startswith("dict:") and field.arrow_type.index_type.bit_width <= _NARROW_BITS
+        for field in schema.walk()
+    )
+
+
+class DictionaryRoom:
+    """The values of the narrow dictionary columns of one file."""
+
+    def __init__(self) -> None:
+        self._values: list[pa.Array] = []
+
+    def add(self, batch: pa.RecordBatch) -> str | None:
+        """Count the values of some rows, unless they are too many with those before: then say which column has them."""
+        found: list[pa.Array] = []
+        for name, array in _narrow(batch):
+            place = len(found)
+            dictionary = _countable(array.dictionary)
+            known = self._values[place] if self._values else dictionary.slice(0, 0)
+            if len(known) + len(dictionary) <= _num_indices(array.type):  # as most are
+                found.append(pa.concat_arrays([known, dictionary]))
+                continue
+            used = dictionary.take(array.indices.drop_null().unique())
+            both = pa.concat_arrays([known, used]).unique().drop_null()
+            if len(both) > _num_indices(array.type):
+                return f"column {name!r} has {len(both)} values, more than {array.type.index_type} indices tell apart"
+            found.append(both)
+        self._values = found
+        return None
+
+    def clear(self) -> None:
+        """Begin a new file."""
+        self._values = []
+
+
+def _narrow(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.DictionaryArray]]:
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        for each in _dictionaries(array):
+            yield name, each
+
+
+def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
+    """The narrow dictionary arrays in an array, as many for each array of a type."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    dtype = array.type
+    if pa.types.is_dictionary(dtype):
+        if dtype.index_type.bit_width <= _NARROW_BITS and not pa.types.is_null(dtype.value_type):
+            yield array
+    elif pa.types.is_struct(dtype):
+        for place in range(dtype.num_fields):
+            yield from _dictionaries(array.field(place))
+    elif pa.types.is_fixed_size_list(dtype):
+        yield from _dictionaries(array.values.slice(array.offset * dtype.list_size, len(array) * dtype.list_size))
+    elif pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_map(dtype):
+        yield from _dictionaries(items_of(array)[0])
+
+
+def _countable(values: pa.Array) -> pa.Array:
+    """Values of a type that Arrow has a hash table for."""
+    if pa.types.is_string_view(values.type):
+        return values.cast(pa.large_string())
+    if pa.types.is_binary_view(values.type):
+        return values.cast(pa.large_binary())
+    return values.view(pa.uint16()) if pa.types.is_float16(values.type) else values
+
+
+def _num_indices(dtype: pa.DictionaryType) -> int:
+    return 1 << int(dtype.index_type.bit_width - pa.types.is_signed_integer(dtype.index_type))
