@@ -67,10 +67,30 @@ def as_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     """The same values as another type, an extension type of what they are stored as, too, or of another library's."""
     if array.type == dtype:
         return array
+    if dtype.num_fields and is_alike(array.type, dtype):
+        with known_extensions():
+            return pa.array(_Declared(array, dtype))
     stored = array.storage if isinstance(array, pa.ExtensionArray) else array
     if isinstance(dtype, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(dtype, stored.cast(dtype.storage_type))
     return stored.cast(dtype)
+
+
+def is_alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether two types are the same but for what they say about nulls, and for the library that has an extension."""
+    if one == other:
+        return True
+    if isinstance(one, pa.ExtensionType) and isinstance(other, pa.ExtensionType):  # those of Python
+        has_same_name = one.extension_name == other.extension_name
+        return has_same_name and bool(one.storage_type == other.storage_type)
+    if isinstance(one, pa.DictionaryType) or one.id != other.id or not one.num_fields:
+        return False
+    if pa.types.is_fixed_size_list(one) and one.list_size != other.list_size:
+        return False
+    pairs = [(one.field(place), other.field(place)) for place in range(min(one.num_fields, other.num_fields))]
+    if pa.types.is_struct(one) and [member.name for member in one] != [member.name for member in other]:
+        return False
+    return one.num_fields == other.num_fields and all(is_alike(mine.type, theirs.type) for mine, theirs in pairs)
 
 
 def narrowed(array: pa.Array, dtype: pa.DataType) -> pa.Array:

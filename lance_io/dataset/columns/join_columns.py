@@ -19,7 +19,7 @@ from lance_io.dataset.columns.rewrite_columns import (
 from lance_io.dataset.version.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from lance_io.errors import OperationError, SchemaError, UsageError
 from lance_io.levels.arrays import values_of as values_of_array
-from lance_io.levels.retype import as_type
+from lance_io.levels.retype import as_type, is_alike
 from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import Items, Next
 from lance_io.table.manifest.roaring import encode_roaring
@@ -96,7 +96,7 @@ def update_fragment_columns(
     schema = state.schema.prune([field.id for field in state.schema.fields if field.name in names])
     for field in schema.to_arrow():
         found = join.fields.field(field.name).type
-        if not _is_same(field.type, found):
+        if not is_alike(field.type, found):
             raise UsageError(f"Column {field.name} is of type {field.type}, the right side gives it as {found}")
     written = frozenset(field.id for field in schema.walk())
     if (file := file_losing_start([state.manifest.fragments[place]], written, state.schema)) is not None:
@@ -155,10 +155,3 @@ class _Update:
         """Of the rows that have new values, ascending."""
         found = np.concatenate([*self._changed, np.empty(0, np.uint64)])
         return (found & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
-
-
-def _is_same(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types are equal, or extension types of one name that two libraries have."""
-    if isinstance(one, pa.BaseExtensionType) and isinstance(other, pa.BaseExtensionType):
-        return bool(one.extension_name == other.extension_name and one.storage_type == other.storage_type)
-    return bool(one == other)

@@ -29,6 +29,7 @@ from lance_io.errors import OperationError
 from lance_io.levels.arrays import numbers
 from lance_io.levels.join import join_batches
 from lance_io.levels.portable import compact_batch, taken
+from lance_io.levels.retype import is_alike
 from lance_io.limits import BATCH_ROWS
 from lance_io.plans.cpu_requests import Compute
 
@@ -154,7 +155,7 @@ def _check_keys(state: DatasetState, rows: Rows | AsyncRows, left_on: str, right
     if right_on not in rows.schema.names:
         raise OperationError(f"Column {right_on} does not exist in the right side dataset")
     right = rows.schema.field(right_on)
-    if left.type != right.type:
+    if not is_alike(left.type, right.type):
         raise OperationError(f"Index column type mismatch: expected {right.type}, got {left.type}")
     if len(rows.schema) == 1:
         raise OperationError(f"the right side has no column but {right_on}, so that there is nothing to add")

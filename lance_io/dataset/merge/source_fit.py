@@ -102,7 +102,8 @@ def fit_source(given: pa.Schema, table: Schema, version: FileVersion) -> SourceF
     """
     casts = [_lossless(field, table) for field in given]
     fields = [field if to is None else field.with_type(to) for field, to in zip(given, casts, strict=True)]
-    fit = fit_part(schema_of(pa.schema(fields, metadata=given.metadata)), _without_demands(table), version)
+    stored = _without_demands(schema_of(pa.schema(fields, metadata=given.metadata)))
+    fit = fit_part(stored, _without_demands(table), version)
     original = {field.id: field for field in table.walk()}
     in_order = tuple(_with_demands(field, original) for field in fit.fields)
     by_id = {field.id: place for place, field in enumerate(in_order)}

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from lance_io.errors import SchemaError, UsageError
 from lance_io.levels.plain_types import plain_batch, plain_schema
+from lance_io.levels.retype import as_type
 from lance_io.records import dataclass
 from lance_io.runtime import in_thread
 
@@ -152,7 +153,8 @@ def _as(batch: Any, schema: pa.Schema) -> pa.RecordBatch:
     if unexpected := set(batch.schema.names) - set(schema.names):
         raise SchemaError(f"a record batch has columns that the given schema has not: {', '.join(sorted(unexpected))}")
     try:
-        return batch.select(schema.names).cast(schema)
+        arrays = [as_type(batch.column(field.name), field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, ValueError) as error:
         raise SchemaError(f"a record batch does not fit the given schema: {error}") from error
 
