@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lance_io.dataset.write.dictionary_room import has_narrow_dictionaries
 from lance_io.encodings.rounds import fetch
 from lance_io.encodings.written import EncodedPage, PageBuffer, Role
 from lance_io.errors import FormatError
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.open_file import open_cached
+from lance_io.file.write.dictionary_room import has_narrow_dictionaries
 from lance_io.file.write.write_plan import file_plan
 from lance_io.format.version import V0_1, V2_0
 from lance_io.levels.path import NodeKind

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
-from lance_io.dataset.write.dictionary_room import DictionaryRoom, has_narrow_dictionaries
 from lance_io.dataset.write.input_data import Rows
 from lance_io.dataset.write.written_files import remember_written
 from lance_io.errors import LanceError, OperationError, SchemaError, UnsupportedError, UsageError
 from lance_io.file.write.blob_pages import managed_blob_name
+from lance_io.file.write.dictionary_room import DictionaryRoom, has_narrow_dictionaries
 from lance_io.file.write.file_bytes import PAGE_BYTES
 from lance_io.file.write.uploads import key_beside
 from lance_io.file.write.writers import FileWriting

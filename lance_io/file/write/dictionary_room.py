@@ -33,35 +33,36 @@ class DictionaryRoom:
     """The values of the narrow dictionary columns of one file."""
 
     def __init__(self) -> None:
-        self._values: list[pa.Array] = []
+        self._values: dict[tuple[str, int], pa.Array] = {}  # by column, and number of the dictionary in it
 
     def add(self, batch: pa.RecordBatch) -> str | None:
         """Count the values of some rows, unless they are too many with those before: then say which column has them."""
-        found: list[pa.Array] = []
-        for name, array in _narrow(batch):
-            place = len(found)
-            dictionary = _countable(array.dictionary)
-            known = self._values[place] if self._values else dictionary.slice(0, 0)
+        found: dict[tuple[str, int], pa.Array] = {}
+        for place, array in _narrow(batch):
+            dictionary, known = _countable(array.dictionary), self._values.get(place)
+            if known is None or known.type != dictionary.type:  # rows of another type are refused later
+                known = dictionary.slice(0, 0)
             if len(known) + len(dictionary) <= _num_indices(array.type):  # as most are
-                found.append(pa.concat_arrays([known, dictionary]))
+                found[place] = pa.concat_arrays([known, dictionary])
                 continue
             used = dictionary.take(array.indices.drop_null().unique())
             both = pa.concat_arrays([known, used]).unique().drop_null()
             if len(both) > _num_indices(array.type):
-                return f"column {name!r} has {len(both)} values, more than {array.type.index_type} indices tell apart"
-            found.append(both)
+                index = array.type.index_type
+                return f"column {place[0]!r} has {len(both)} values, more than {index} indices tell apart"
+            found[place] = both
         self._values = found
         return None
 
     def clear(self) -> None:
         """Begin a new file."""
-        self._values = []
+        self._values = {}
 
 
-def _narrow(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.DictionaryArray]]:
+def _narrow(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.DictionaryArray]]:
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
-        for each in _dictionaries(array):
-            yield name, each
+        for number, each in enumerate(_dictionaries(array)):
+            yield (name, number), each
 
 
 def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
