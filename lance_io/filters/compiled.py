@@ -192,8 +192,10 @@ def compile_value(text: str, schema: Schema, to: Field) -> ComputedColumn:
 def _reads_json(expression: Expr, schema: Schema) -> bool:
     """Whether an expression reads a JSON column, or one with JSON inside."""
     for path in _paths(expression):
-        top = schema.top(path[0])
-        if top is not None and any(field.logical_type == "json" for field in top.walk()):
+        field = schema.top(path[0])
+        for name in path[1:]:
+            field = None if field is None else field.child(name)
+        if field is not None and any(one.logical_type == "json" for one in field.walk()):
             return True
     return False
 

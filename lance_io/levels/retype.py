@@ -67,12 +67,12 @@ def as_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     """The same values as another type, an extension type of what they are stored as, too, or of another library's."""
     if array.type == dtype:
         return array
-    if dtype.num_fields and is_alike(array.type, dtype):
-        with known_extensions():
-            return pa.array(_Declared(array, dtype))
     stored = array.storage if isinstance(array, pa.ExtensionArray) else array
     if isinstance(dtype, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(dtype, stored.cast(dtype.storage_type))
+        return pa.ExtensionArray.from_storage(dtype, as_type(stored, dtype.storage_type))
+    if dtype.num_fields and is_alike(stored.type, dtype):
+        with known_extensions():
+            return pa.array(_Declared(stored, dtype))
     return stored.cast(dtype)
 
 
