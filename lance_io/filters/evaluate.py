@@ -37,7 +37,6 @@ from lance_io.filters.binding.expression_tree import (
     SqlCast,
     cannot_fail,
 )
-from lance_io.filters.binding.stored_json import as_stored
 from lance_io.filters.value_order import BITS, compare_nested, total_order
 from lance_io.format.schema import first_member
 from lance_io.levels.portable import compact_batch, taken
@@ -166,7 +165,7 @@ def _column(path: tuple[str | int, ...], batch: pa.RecordBatch) -> pa.Array:
     for name in path[1:]:
         # by position: a name would be parsed as a dotted path
         array = pc.struct_field(array, [name if isinstance(name, int) else first_member(array.type, name)])
-    return as_stored(array)
+    return array
 
 
 def compare(op: CompareOp, left: Value, right: Value) -> Value:

@@ -198,13 +198,19 @@ def _select(
     predicate: Predicate, source: pa.RecordBatch, source_rows: IntArray, target: pa.RecordBatch, target_rows: IntArray
 ) -> IntArray:
     """The places of the pairs that pass a condition."""
+    from lance_io.filters.binding.stored_json import as_stored  # loaded with the condition
+
     sides = []
     for side, batch, rows in ((SOURCE, source, source_rows), (TARGET, target, target_rows)):
         names = side_columns(predicate, side)
         taken = batch.select([f"{side}.{name}" for name in names]).take(numbers(rows))
-        fields = [pa.field(name, column.type) for name, column in zip(names, taken.columns, strict=True)]
+        try:
+            columns = [as_stored(column) for column in taken.columns]
+        except pa.ArrowInvalid as error:
+            raise EvaluationError(f"a condition on the {side} cannot be computed for every row: {error}") from error
+        fields = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]
         empty = pa.nulls(len(rows), pa.struct([]))
-        sides.append(pa.StructArray.from_arrays(taken.columns, fields=fields) if names else empty)
+        sides.append(pa.StructArray.from_arrays(columns, fields=fields) if names else empty)
     return predicate.selection(pa.RecordBatch.from_arrays(sides, [SOURCE, TARGET]))
 
 

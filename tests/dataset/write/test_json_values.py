@@ -224,6 +224,9 @@ def test_conditions_of_a_merge_see_documents(tmp_path: Path, version: str) -> No
     lance_io.dataset(uri).merge_insert("id").when_matched_update_all(condition).execute(source)
     found = lance_io.dataset(uri).to_table().sort_by("id")
     assert found["j"].to_pylist() == ['{"v":3}', '{"v":9}', None]
+    bad = source.set_column(1, "j", documents(["{bad", "{}"]))
+    with pytest.raises(OperationError, match="condition on the source cannot be computed"):
+        lance_io.dataset(uri).merge_insert("id").when_matched_update_all(condition).execute(bad)
     lance_io.dataset(uri).merge_insert("id").when_not_matched_by_source_delete("json_get_int(j, 'v') is null").execute(
         source
     )
