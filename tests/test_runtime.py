@@ -356,6 +356,35 @@ def test_a_closer_that_hangs_does_not_stop_the_exit() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+async def test_what_has_lost_its_user_is_closed_on_its_own_loop() -> None:
+    """One loop's closing neither waits for another's nor is seen by it, whichever thread asks."""
+    loop, engine, let_go = asyncio.get_running_loop(), runtime.engine_loop(), asyncio.Event()
+    closed: asyncio.Queue[tuple[str, object]] = asyncio.Queue()
+
+    async def close(name: str, wait: bool = False) -> None:
+        if wait:
+            await let_go.wait()
+        where = asyncio.get_running_loop()
+        loop.call_soon_threadsafe(closed.put_nowait, (name, where))
+
+    assert runtime.close_soon(engine, lambda: close("waiting", wait=True))
+    assert await asyncio.to_thread(runtime.close_soon, loop, lambda: close("mine"))
+    assert await closed.get() == ("mine", loop)
+    gc.collect()  # a loop holds its tasks weakly
+    engine.call_soon_threadsafe(let_go.set)
+    assert await closed.get() == ("waiting", engine)
+
+
+def test_nothing_is_closed_on_a_loop_that_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where its thread closes it after it was seen to run."""
+    loop, closed = asyncio.new_event_loop(), asyncio.new_event_loop()
+    closed.close()
+    assert not runtime.close_soon(loop, lambda: asyncio.sleep(0))
+    monkeypatch.setattr(closed, "is_running", lambda: True)
+    assert not runtime.close_soon(closed, lambda: asyncio.sleep(0))
+    loop.close()
+
+
 @pytest.mark.parametrize(("has_room", "expected"), [(True, [0, 1]), (False, [0])])
 def test_items_are_made_ahead_where_there_is_room(has_room: bool, expected: list[int]) -> None:
     made: list[int] = []

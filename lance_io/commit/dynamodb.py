@@ -328,20 +328,10 @@ class _Client:
         await self._stack.aclose()
 
 
-_closing: set[asyncio.Task[None]] = set()
-
-
 def _release(clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Client]) -> None:
     """The rows' last user is gone: close the clients on their loops, where those still run."""
     for loop, client in list(clients.items()):
-        if loop.is_running():
-            loop.call_soon_threadsafe(_close_soon, loop, client)
-
-
-def _close_soon(loop: asyncio.AbstractEventLoop, client: _Client) -> None:
-    task = loop.create_task(client.close())
-    _closing.add(task)  # a loop holds its tasks weakly
-    task.add_done_callback(_closing.discard)
+        runtime.close_soon(loop, client.close)
 
 
 def _encode(base: str, row: Row) -> dict[str, Any]:

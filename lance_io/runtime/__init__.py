@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from lance_io.runtime.calls import begin, check_not_on_engine, run, set_done, to_the_end, wait_until_done, wrap
 from lance_io.runtime.deadlines import seconds, within, within_each
-from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
+from lance_io.runtime.engine import close_soon, engine_loop, on_engine_close, on_engine_thread, use_loop
 from lance_io.runtime.pool import (
     begin_driving,
     cpu_count,
@@ -77,6 +77,7 @@ __all__ = [
     "memory_limit_bytes",
     # the engine itself
     "engine_loop",
+    "close_soon",
     "on_engine_close",
     "on_engine_thread",
     "use_loop",

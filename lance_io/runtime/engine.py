@@ -8,12 +8,12 @@ import os
 import threading
 import weakref
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lance_io.runtime.threads import LastingPool
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
 Closer: TypeAlias = "Callable[[], Awaitable[None]]"
 
@@ -170,3 +170,21 @@ def on_engine_close(closer: Closer) -> Callable[[], None]:
     else:
         engine.closers[token] = lambda: closer
     return forget
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def close_soon(loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+    """Have `close()` run as a task of a loop, from any thread, as of a finalizer; False where the loop does not run."""
+
+    def begin() -> None:
+        task = loop.create_task(close())
+        _closing.add(task)  # a loop holds its tasks weakly
+        task.add_done_callback(_closing.discard)
+
+    with suppress(RuntimeError):  # it is closed by its own thread meanwhile
+        if loop.is_running():
+            loop.call_soon_threadsafe(begin)
+            return True
+    return False

@@ -11,7 +11,6 @@ import pytest
 from fsspec.implementations.http import HTTPFileSystem
 
 from lance_io.errors import LanceError
-from lance_io.store.filesystem import fsspec_calls
 from lance_io.store.filesystem.place import open_filesystem
 from tests.http_faults import FaultServer, serve, status
 
@@ -21,9 +20,15 @@ CONTENT = b"content"
 @pytest.mark.parametrize("fails", [False, True])
 async def test_sessions_are_closed_with_their_last_user(fails: bool) -> None:
     sessions: list[aiohttp.ClientSession] = []
+    ended = asyncio.Event()
+
+    class Connector(aiohttp.TCPConnector):
+        def close(self, **how: Any) -> Any:
+            ended.set()
+            return super().close(**how)
 
     async def opened(**_: Any) -> aiohttp.ClientSession:
-        sessions.append(aiohttp.ClientSession())
+        sessions.append(aiohttp.ClientSession(connector=Connector()))
         return sessions[-1]
 
     async def read(where: str) -> None:
@@ -39,8 +44,7 @@ async def test_sessions_are_closed_with_their_last_user(fails: bool) -> None:
         (session,) = sessions
         assert not session.closed
         gc.collect()
-        await asyncio.sleep(0)
-        await asyncio.gather(*fsspec_calls._closing)
+        await ended.wait()
         assert session.closed
 
 

@@ -141,19 +141,8 @@ def _hedging_of(identity: str, profile: StoreProfile) -> Hedging:
 def release(loops: dict[asyncio.AbstractEventLoop, Connections[Any]]) -> None:
     """The store is gone: close its connections on their loops, where those still run."""
     for loop, found in loops.items():
-        if loop.is_running():
-            loop.call_soon_threadsafe(_close_soon, loop, found)
-        else:
+        if not runtime.close_soon(loop, found.close):
             found.detach()
-
-
-_closing: set[asyncio.Task[None]] = set()
-
-
-def _close_soon(loop: asyncio.AbstractEventLoop, found: Connections[Any]) -> None:
-    task = loop.create_task(found.close())
-    _closing.add(task)  # a loop holds its tasks weakly
-    task.add_done_callback(_closing.discard)
 
 
 def keep_connected(store: CloudStore[Any]) -> None:

@@ -13,10 +13,12 @@ import contextlib
 import inspect
 import os
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary, finalize
 
+from lance_io import runtime
 from lance_io.errors import UsageError
 from lance_io.store.api import ObjectMeta
 from lance_io.store.filesystem.filesystem_calls import (
@@ -448,20 +450,11 @@ def _made(twin: asyncio.Future[Any]) -> Any:
     return twin.result() if twin.done() and not twin.cancelled() and twin.exception() is None else None
 
 
-_closing: set[asyncio.Task[None]] = set()
-
-
 def _release(twins: _Twins) -> None:
     """The calls' last user is gone: close the twins' sessions on their loops, where those still run."""
     for loop, twin in list(twins.items()):
-        if (made := _made(twin)) is not None and loop.is_running():
-            loop.call_soon_threadsafe(_close_soon, loop, made)
-
-
-def _close_soon(loop: asyncio.AbstractEventLoop, fs: Any) -> None:
-    task = loop.create_task(_close(fs))
-    _closing.add(task)  # a loop holds its tasks weakly
-    task.add_done_callback(_closing.discard)
+        if (made := _made(twin)) is not None:
+            runtime.close_soon(loop, partial(_close, made))
 
 
 async def _close(fs: Any) -> None:
