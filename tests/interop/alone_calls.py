@@ -12,6 +12,7 @@ NAMES    JSON, a list of texts: `Class.name`, or `lance-io command`
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -26,10 +27,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance_io
-from tests.interop.table_calls import CHANGES, READS, is_rows, keyed, plain, rows
+from tests.interop.awaited import TWINS, Awaited, AwaitedLibrary, wait_for
+from tests.interop.table_calls import CHANGES, READS, is_rows, keyed, plain, refs, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 RECEIVERS: dict[str, Callable[[Any], Any]] = {
     "LanceDataset": lambda t: t,
@@ -73,6 +75,27 @@ BLOB_READS: dict[str, Callable[[Any], Any]] = {
     "LanceDataset.read_blob_ranges": lambda t: t.read_blob_ranges("b", [(0, 1, 2)], selector="indices"),
     "LanceDataset.take_blobs": lambda t: [one.readall() for one in t.take_blobs("b", indices=[0, 2])],
 }
+# of asynchronous faces, where they are not called as their twins
+ASYNC_CALLS: dict[str, Callable[[Any, str], Any]] = {
+    "AsyncDataset.aclose": lambda t, at: t.aclose(),
+    "AsyncDataset.branches": lambda t, at: refs(t.branches()),
+    "AsyncDataset.delete_branch": lambda t, at: (t.delete_branch("side"), t.branches()),
+    "AsyncDataset.latest_version": lambda t, at: t.latest_version(),
+    "AsyncDataset.of": lambda t, at: t.of(lance_io.dataset(at)).count_rows(),
+    "AsyncDataset.open": lambda t, at: t.open(at, 2).count_rows(),
+    "AsyncDataset.replace_branch_metadata": lambda t, at: t.replace_branch_metadata("side", {"k": "v"}),
+    "AsyncDataset.tags": lambda t, at: refs(t.tags()),
+    "AsyncDataset.take_blob": lambda t, at: wait_for(blob_of(f"{at}/../blobs.lance")),
+    "AsyncDataset.take_blobs": lambda t, at: [
+        one.read() for one in t.open(f"{at}/../blobs.lance").take_blobs("b", indices=[0, 2])
+    ],
+    "AsyncDataset.to_sync": lambda t, at: t.to_sync().count_rows(),
+    "AsyncDataset.tracked_files": lambda t, at: sorted(
+        (one["version"], one["type"], one["path"]) for batch in t.tracked_files() for one in batch.to_pylist()
+    ),
+    "AsyncDataset.write": lambda t, at: t.write(rows(50), t, mode="append").count_rows(),
+}
+FIRST_WAYS = {one.partition(":")[0]: one for one in reversed([*READS, *CHANGES])}
 COMMANDS = {
     "write": "rows.csv t.lance --mode append",
     "update": "t.lance s='u' --where a=5",
@@ -103,25 +126,47 @@ TIMED = (
     "lance-io write",
     "LanceScanner.analyze_plan",
     "MergeInsertBuilder.analyze_plan",
+    "AsyncScanner.analyze_plan",
+    "AsyncMergeInsertBuilder.analyze_plan",
 )  # their numbers are times
+
+
+async def blob_of(uri: str) -> bytes:
+    """The last blob, by the way that only the asynchronous face has."""
+    async with lance_io.AsyncDataset.open(uri) as table, table.take_blob("b", 2) as blob:
+        return await blob.read()
+
+
+def opened(kind: str, uri: str) -> Any:
+    """A table, by the face that objects of a class are of."""
+    return Awaited(wait_for(lance_io.AsyncDataset.open(uri))) if kind in TWINS else lance_io.dataset(uri)
+
+
+def receiver(kind: str, uri: str) -> Any:
+    """An object of a class, of the table at `uri`."""
+    return RECEIVERS[TWINS.get(kind, kind)](opened(kind, uri))
 
 
 def called(name: str, folder: Path) -> Any:
     """What a call gives, of a fresh copy of the table in `folder`."""
     if name.startswith("lance-io "):
         return commanded(name.removeprefix("lance-io "), folder)
-    if name in BLOB_READS:
-        return BLOB_READS[name](lance_io.dataset(f"{folder}/blobs.lance"))
-    table = lance_io.dataset(f"{folder}/t.lance")
-    if name in READS:
-        return READS[name](table)
-    if name in CHANGES:
-        changed = CHANGES[name](lance_io, table, f"{folder}/t.lance")
-        return shown(changed), table.version, table.count_rows()
     kind, _, member = name.partition(".")
-    value = getattr(RECEIVERS[kind](table), member)
+    same = FIRST_WAYS.get(f"{TWINS[kind]}.{member}", f"{TWINS[kind]}.{member}") if kind in TWINS else name
+    uri = f"{folder}/t.lance"
+    if name in ASYNC_CALLS:
+        return ASYNC_CALLS[name](opened(kind, uri), uri)
+    if same in BLOB_READS:
+        return BLOB_READS[same](opened(kind, f"{folder}/blobs.lance"))
+    if same in READS:
+        return READS[same](opened(kind, uri))
+    if same in CHANGES:
+        table = opened(kind, uri)
+        changed = CHANGES[same](AwaitedLibrary() if kind in TWINS else lance_io, table, uri)
+        return shown(changed), table.version, table.count_rows()
+    value = getattr(receiver(kind, uri), member)
     if callable(value):
-        value = value(*ARGUMENTS.get(name, tuple)())
+        value = value(*ARGUMENTS.get(same, tuple)())
     return value
 
 
@@ -192,27 +237,45 @@ def in_child(call: Callable[[], str]) -> str:
     return text
 
 
-def loaded_by_opening(source: str) -> str:
-    """The modules that opening a table loads, in their order."""
+def loaded_by(kind: str, source: str) -> str:
+    """The modules that making an object of a class loads, in their order."""
     before = set(sys.modules)
-    lance_io.dataset(f"{source}/t.lance")
+    receiver(kind, f"{source}/t.lance")
     return " ".join(name for name in sys.modules if name not in before)
 
 
-def forked(names: list[str], source: str, work: str) -> Iterator[str]:
-    """The outcome of each call in a process of its own.
+def group_of(name: str) -> str:
+    """The calls that begin in the same way."""
+    kind = name.partition(".")[0]
+    return (
+        "lance-io"
+        if name.startswith("lance-io ")
+        else kind
+        if {kind, TWINS.get(kind)} & {*RECEIVERS}
+        else "LanceDataset"
+    )
 
-    Where all begin by opening a table, what that loads is loaded once, before.
-    """
+
+def forked_group(group: str, names: list[str], source: str, work: str) -> str:
+    """The outcomes of calls that begin in the same way, as JSON: what that loads is loaded once, and nothing opened."""
+    modules = ["lance_io.cli.main"] if group == "lance-io" else in_child(partial(loaded_by, group, source)).split()
+    for module in modules:
+        with suppress(ImportError):  # a name that a package gives to something of its own
+            import_module(module)
+    return json.dumps({name: in_child(partial(outcome, name, source, work)) for name in names})
+
+
+def forked(names: list[str], source: str, work: str) -> dict[str, str]:
+    """The outcome of each call in a process of its own."""
     assert not {"lance", "pyarrow", "asyncio"} & set(sys.modules), "nothing of the calls is loaded yet"
-    is_first = True
+    gc.disable()  # here and in the children, which are short
+    groups: dict[str, list[str]] = {}
     for name in names:
-        if is_first and not name.startswith("lance-io "):
-            is_first = False
-            for module in in_child(partial(loaded_by_opening, source)).split():
-                with suppress(ImportError):  # a name that a package gives to something of its own
-                    import_module(module)
-        yield in_child(partial(outcome, name, source, work))
+        groups.setdefault(group_of(name), []).append(name)
+    found: dict[str, str] = {}
+    for group, members in groups.items():
+        found |= json.loads(in_child(partial(forked_group, group, members, source, work)))
+    return found
 
 
 def main() -> None:
@@ -222,9 +285,8 @@ def main() -> None:
     os.environ["COLUMNS"] = "200"
 
     def answer() -> None:
-        found = forked(names, source, work) if way == "forked" else (outcome(name, source, work) for name in names)
-        results = dict(zip(names, found, strict=True))
-        sys.stdout.write(json.dumps(results))
+        each = forked(names, source, work) if way == "forked" else {one: outcome(one, source, work) for one in names}
+        sys.stdout.write(json.dumps(each))
         sys.stdout.flush()
 
     def later() -> None:

@@ -19,14 +19,17 @@ import pytest
 
 import lance_io
 from lance_io.cli.main import app
-from lance_io.dataset.compaction.optimizer import DatasetOptimizer
-from lance_io.dataset.merge.merge_builder import MergeInsertBuilder
-from lance_io.dataset.sql_query import SqlQuery, SqlQueryBuilder
-from lance_io.dataset.version.table_statistics import LanceStats
+from lance_io.dataset.compaction.optimizer import AsyncDatasetOptimizer, DatasetOptimizer
+from lance_io.dataset.fragment import AsyncFragment
+from lance_io.dataset.merge.merge_builder import AsyncMergeInsertBuilder, MergeInsertBuilder
+from lance_io.dataset.scanner import AsyncScanner
+from lance_io.dataset.sql_query import AsyncSqlQuery, AsyncSqlQueryBuilder, SqlQuery, SqlQueryBuilder
+from lance_io.dataset.version.table_statistics import AsyncStats, LanceStats
 from lance_io.dataset.version.tags_and_branches import Branches, Tags
-from lance_io.dataset.version_delta import DatasetDelta
-from tests.interop.alone_calls import RECEIVERS
-from tests.interop.table_calls import CHANGES, READS, make_history
+from lance_io.dataset.version_delta import AsyncDatasetDelta, DatasetDelta
+from tests.interop.alone_calls import FIRST_WAYS, RECEIVERS
+from tests.interop.awaited import TWINS
+from tests.interop.table_calls import make_history
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,13 +38,15 @@ ROOT = Path(__file__).parents[2]
 CLASSES = [
     *(lance_io.LanceDataset, lance_io.LanceFragment, lance_io.LanceScanner, Tags, Branches, LanceStats, DatasetDelta),
     *(DatasetOptimizer, MergeInsertBuilder, SqlQueryBuilder, SqlQuery),
+    *(lance_io.AsyncDataset, AsyncFragment, AsyncScanner, AsyncStats, AsyncDatasetDelta, AsyncDatasetOptimizer),
+    *(AsyncMergeInsertBuilder, AsyncSqlQueryBuilder, AsyncSqlQuery),
 ]
 
 
 def names() -> list[str]:
     """All that is called: each command, and each name of a class, in the first way that the tables of calls hold."""
-    assert {one.__name__ for one in CLASSES} == {*RECEIVERS}
-    told = list({one.partition(":")[0]: one for one in reversed([*READS, *CHANGES])}.values())
+    assert {one.__name__ for one in CLASSES} == {*RECEIVERS, *TWINS}
+    told = list(FIRST_WAYS.values())
     found = {f"{kind.__name__}.{name}" for kind in CLASSES for name in dir(kind) if not name.startswith("_")}
     found -= {one.partition(":")[0] for one in told}
     commands = [one.name or one.callback.__name__.replace("_", "-") for one in app.registered_commands if one.callback]
