@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import socket
@@ -9,9 +10,16 @@ import traceback
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import lance
+import pyarrow as pa
 import pytest
 import trustme
+import urllib3
+from minio import Minio
+from minio.error import S3Error
+from minio.sse import SseCustomerKey
 
+import lance_io
 from lance_io.errors import LanceError, StoreError
 from lance_io.store.api import StoreFailure, Transient
 from lance_io.store.s3.bucket_options import parse_s3
@@ -203,3 +211,74 @@ async def test_a_proxy_that_is_not_there_is_named_without_its_password(secure: s
             assert isinstance(caught.value, Transient)
             assert "s3cret" not in "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
         await store.aclose()
+
+
+# -- keys of one's own, which servers take by TLS alone ---------------------------------------------------------------
+
+
+def with_key(byte: bytes) -> dict[str, str]:
+    """Options with the key that has 32 of this byte."""
+    return {
+        "aws_server_side_encryption": "sse-c",
+        "aws_sse_customer_key_base64": base64.b64encode(byte * 32).decode(),
+    }
+
+
+@pytest.fixture
+def signed(secure: str, certificates: Path) -> dict[str, str]:
+    keys = {"aws_access_key_id": minio.USER, "aws_secret_access_key": minio.USER_SECRET}
+    ca = {"proxy_ca_certificate": (certificates / "ca.crt").read_text()}
+    return {"aws_endpoint": secure, "aws_region": minio.REGION, **keys, **ca}
+
+
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
+async def test_objects_are_encrypted_with_a_key_of_ones_own(
+    signed: dict[str, str], certificates: Path, fast_get: str
+) -> None:
+    """In one piece, in parts, and as a copy; to minio's own client they are what the store says."""
+    store = open_store(f"s3://{BUCKET}", {**signed, **with_key(b"k"), "fast_get": fast_get}).store
+    folder, parts = f"key/{os.urandom(8).hex()}", [os.urandom(5 << 20), os.urandom(70_000)]
+    expected = {f"{folder}/put": b"12345", f"{folder}/parts": b"".join(parts), f"{folder}/copy": b"".join(parts)}
+    await store.put(f"{folder}/put", b"12345", if_absent=True)
+    upload = await store.open_upload(f"{folder}/parts")
+    for part in parts:
+        await upload.write([part])
+    await upload.close()
+    await store.copy(f"{folder}/parts", f"{folder}/copy")
+    pool = urllib3.PoolManager(ca_certs=str(certificates / "ca.crt"))
+    where = signed["aws_endpoint"].removeprefix("https://")
+    client = Minio(endpoint=where, access_key=minio.USER, secret_key=minio.USER_SECRET, http_client=pool)
+    for key, content in expected.items():
+        assert (await store.head(key)).size_bytes == len(content)
+        assert bytes((await store.get(key))[0]) == content
+        assert bytes(await store.get_range(key, len(content) - 4, len(content) - 1)) == content[-4:-1]
+        with pytest.raises(S3Error, match="InvalidRequest"):
+            await asyncio.to_thread(client.get_object, bucket_name=BUCKET, object_name=key)
+        asked: dict[str, Any] = {"bucket_name": BUCKET, "object_name": key, "ssec": SseCustomerKey(b"k" * 32)}
+        with await asyncio.to_thread(client.get_object, **asked) as answer:
+            assert answer.data == content
+    assert {meta.key: meta.size_bytes async for meta in store.list(folder)}.keys() == expected.keys()
+    await store.delete(list(expected))
+    await store.aclose()
+    pool.clear()
+
+
+def test_a_table_is_encrypted_with_a_key_of_ones_own(signed: dict[str, str]) -> None:
+    """Both libraries read each other's; a version and its rows want the key that they were written with."""
+    uri, rows = f"s3://{BUCKET}/key/{os.urandom(8).hex()}", pa.table({"a": range(1000)})
+    mine = {**signed, **with_key(b"k")}
+    theirs = {**mine, "allow_invalid_certificates": "true"}
+    lance_io.write_dataset(rows, uri, storage_options=mine)
+    table = lance.dataset(uri, storage_options=theirs)
+    assert table.to_table() == rows
+    table.insert(rows)
+    found = lance_io.dataset(uri, storage_options=mine)
+    found.delete("a < 10")
+    assert (found.version, found.count_rows("a >= 0")) == (3, 1980)
+    assert found.take([0, 1979]).to_pydict() == {"a": [10, 999]}
+    assert lance.dataset(uri, storage_options=theirs).count_rows("a >= 0") == 1980
+    refusals = [(signed, "InvalidRequest: The object was stored using"), ({**signed, **with_key(b"o")}, "AccessDenied")]
+    for options, refusal in refusals:
+        with pytest.raises(LanceError, match=refusal) as caught:
+            lance_io.dataset(uri, storage_options=options)
+        assert mine["aws_sse_customer_key_base64"] not in str(caught.value)
