@@ -184,6 +184,7 @@ class AzureOptions(ClientOptions):
         given = (
             *(self.account_key, self.token, self.client_secret, self.fabric_session_token),
             signature_of(self.sas_token),
+            *self.header_secrets,
         )
         return tuple(secret for secret in given if secret)
 

@@ -33,6 +33,7 @@ from urllib.parse import urlsplit
 
 from lance_io.errors import UsageError
 from lance_io.records import dataclass
+from lance_io.redaction import KNOWN_LENGTH_MIN
 from lance_io.store.policies.logical_read import RetryPolicy
 from lance_io.store.storage_options import seconds, switch, whole_number
 
@@ -106,6 +107,12 @@ class ClientOptions:
     def access(self) -> str:
         """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
         raise NotImplementedError
+
+    @property
+    def header_secrets(self) -> tuple[str, ...]:
+        """What must not appear in a message: each header may hold a credential, alone or behind its scheme."""
+        found = [part for text in self.headers.values() for part in (text, text.partition(" ")[2])]
+        return tuple(part for part in found if len(part) >= KNOWN_LENGTH_MIN)
 
     @property
     def pool_idle(self) -> tuple[float | None, int | None]:

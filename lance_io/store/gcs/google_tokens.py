@@ -44,7 +44,7 @@ class Tokens:
         """What must not appear in a message: tokens, and what they are asked for with."""
         keys = {self._options.service_account or "", self._key or ""}
         lines = [line for key in keys for line in _lines_of_private_key(key)]
-        found = (self._options.token, *self._renewal.recent, *keys, *lines)
+        found = (self._options.token, *self._renewal.recent, *keys, *lines, *self._options.header_secrets)
         return tuple(text for text in found if text)
 
     def at_hand(self) -> str | None:

@@ -156,7 +156,7 @@ class S3Options(ClientOptions):
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must never appear in a message."""
-        given = (self.secret_key, self.token, self.access_key, self.customer_key)
+        given = (self.secret_key, self.token, self.access_key, self.customer_key, *self.header_secrets)
         return tuple(secret for secret in given if secret)
 
 
