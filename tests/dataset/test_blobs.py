@@ -14,6 +14,8 @@ import pytest
 from lance.blob import Blob, blob_array, blob_field
 
 import lance_io
+from lance_io import metrics
+from lance_io.dataset.blobs import blob_values
 from lance_io.dataset.blobs.blob_values import Located, locate_in_file, read_located, sidecar_key
 from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import BindError, FormatError, UnsupportedError
@@ -30,6 +32,14 @@ def blob_uri(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(params=[None, 3], ids=["at once", "in parts"])
+def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans read blobs in parts of so many bytes."""
+    if request.param:
+        monkeypatch.setattr(blob_values, "PART_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("parts")
 @pytest.mark.parametrize("handling", [None, "blobs_descriptions", "all_descriptions", "all_binary"])
 def test_scans_show_blobs_as_asked(blob_uri: str, handling: Any) -> None:
     ours = lance_io.dataset(blob_uri).scanner(blob_handling=handling, with_row_id=True)
@@ -42,6 +52,7 @@ def test_scans_show_blobs_as_asked(blob_uri: str, handling: Any) -> None:
         assert got.combine_chunks().equals(expected.slice(start, options["limit"]).combine_chunks())
 
 
+@pytest.mark.usefixtures("parts")
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_bytes_of_blobs_inside_structs(tmp_path: Path, version: str) -> None:
     values = [None if i % 4 == 3 else bytes([i]) * (i % 5) for i in range(30)]
@@ -98,6 +109,7 @@ IN_LISTS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
+@pytest.mark.usefixtures("parts")
 @pytest.mark.parametrize("writer", [lance, lance_io], ids=["theirs", "ours"])
 @pytest.mark.parametrize("case", IN_LISTS)
 def test_bytes_of_blobs_inside_lists(tmp_path: Path, case: str, writer: Any) -> None:
@@ -119,6 +131,7 @@ def test_bytes_of_blobs_inside_lists(tmp_path: Path, case: str, writer: Any) -> 
     assert ours.to_table(blob_handling="all_binary").to_pylist() == left
 
 
+@pytest.mark.usefixtures("parts")
 @pytest.mark.parametrize("columns", [None, ["b"], ["s"], ["s.b", "i"], ["i"]])
 def test_fragments_give_bytes_of_blobs_of_the_first_kind(tmp_path: Path, columns: list[str] | None) -> None:
     """As pylance: it takes from a fragment what the file's reader shows, from a table descriptions."""
@@ -139,6 +152,7 @@ def test_fragments_give_bytes_of_blobs_of_the_first_kind(tmp_path: Path, columns
     assert ours.head(3).equals(theirs.head(3))
 
 
+@pytest.mark.usefixtures("parts")
 def test_blobs_inside_maps(tmp_path: Path) -> None:
     """pylance writes no such table, and reads the descriptions of ours."""
     dtype = pa.map_(pa.string(), ITEM.with_name("value"))
@@ -307,6 +321,7 @@ def test_blobs_that_end_behind_their_file(tmp_path: Path, size: int) -> None:
         drive_sync(read_located(state, located))
 
 
+@pytest.mark.usefixtures("parts")
 @pytest.mark.parametrize("is_below_base", [False, True])
 async def test_blobs_outside_of_the_table(tmp_path: Path, is_below_base: bool) -> None:
     folder = tmp_path / "outside"
@@ -338,6 +353,32 @@ async def test_blobs_outside_of_the_table(tmp_path: Path, is_below_base: bool) -
         ours.take_blobs("b", indices=[4])
 
 
+def test_parts_ask_no_object_for_its_size_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = []
+    for number in range(6):
+        (tmp_path / str(number)).write_bytes(bytes([number]) * 100)
+        values.append(f"file://{tmp_path}/{number}")
+    rows = pa.table([blob_array(values)], pa.schema([blob_field("b")]))
+    options = {"data_storage_version": "2.2", "allow_external_blob_outside_bases": True}
+    lance_io.write_dataset(rows, tmp_path / "t", **options)
+    ours = lance_io.dataset(tmp_path / "t")
+
+    def heads() -> int:
+        lines = metrics.prometheus_text().splitlines()
+        return sum(int(one.split()[1]) for one in lines if one.startswith('lance_io_requests_total{operation="head"}'))
+
+    before = heads()
+    ours.read_blobs("b", indices=list(range(6)))
+    expected = heads() - before
+    for part_bytes, counts in ((1000, [6]), (250, [2, 2, 2])):
+        monkeypatch.setattr(blob_values, "PART_BYTES", part_bytes)
+        before = heads()
+        found = ours.scanner(blob_handling="all_binary").to_table()
+        assert [len(batch) for batch in found.to_batches()] == counts
+        assert found.column("b").to_pylist() == [bytes([number]) * 100 for number in range(6)]
+        assert heads() - before == expected
+
+
 async def test_one_blob_as_an_asynchronous_file(blob_uri: str) -> None:
     table = await lance_io.AsyncDataset.open(blob_uri)
     expected = lance.dataset(blob_uri).take_blobs("blob", indices=[1])[0].readall()
@@ -355,6 +396,7 @@ async def test_one_blob_as_an_asynchronous_file(blob_uri: str) -> None:
     assert lazy.readall() == expected
 
 
+@pytest.mark.usefixtures("parts")
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_rows_of_a_file_without_the_column_are_null(tmp_path: Path, version: str) -> None:
     if version == "2.2":

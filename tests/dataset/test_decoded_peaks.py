@@ -87,3 +87,56 @@ def test_scans_hold_a_few_batches_of_what_is_decoded(compressed: str, how: str) 
     rows, grown = map(int, done.stdout.split())
     assert rows == VALUES
     assert grown <= PEAK_MIB
+
+
+BLOBS = """
+import asyncio, sys
+import lance_io
+
+uri, how = sys.argv[1:3]
+options = {"blob_handling": "all_binary", "filter": "k >= 0" if how == "late" else None}
+
+
+def memory(name):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith(name))
+
+
+async def on_a_loop():
+    async with lance_io.AsyncDataset.open(uri) as ds:
+        return sum([batch.num_rows async for batch in ds.to_batches(**options)])
+
+
+ds = lance_io.dataset(uri)
+assert ds.scanner(limit=1, **options).to_table().num_rows == 1
+before = memory("VmRSS")
+rows = asyncio.run(on_a_loop()) if how == "loop" else sum(batch.num_rows for batch in ds.to_batches(**options))
+print(rows, (memory("VmHWM") - before) >> 20)
+"""
+
+
+@pytest.fixture(scope="module", params=["2.1", "2.2"])
+def blobs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """600 blobs of 1 MiB: in the data file, or an object outside of the table, all the same."""
+    folder = tmp_path_factory.mktemp("blobs")
+    (folder / "outside").write_bytes(bytes(MIB))
+    if request.param == "2.1":
+        kind = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+        value = pa.array([bytes(MIB)] * 8, pa.large_binary())
+    else:
+        kind = lance_io.blob_field("b")
+        value = lance_io.blob_array([f"file://{folder}/outside"] * 8)
+    schema = pa.schema([kind, pa.field("k", pa.int64())])
+    rows = (pa.record_batch([value, pa.array(range(8), pa.int64())], schema=schema) for _ in range(75))
+    options = {} if request.param == "2.1" else {"allow_external_blob_outside_bases": True}
+    lance_io.write_dataset(rows, folder / "t", schema=schema, data_storage_version=request.param, **options)
+    return str(folder / "t")
+
+
+@pytest.mark.parametrize("how", ["now", "late", "loop"])
+def test_scans_hold_a_few_batches_of_blobs_as_bytes(blobs: str, how: str) -> None:
+    command = [sys.executable, "-c", BLOBS, blobs, how]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
+    rows, grown = map(int, done.stdout.split())
+    assert rows == 600
+    assert grown <= 320

@@ -29,6 +29,7 @@ from lance_io.format.schema import BLOB_FOLDER, BLOB_KEY
 from lance_io.levels.arrays import numbers as indices
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.levels.retype import concat
+from lance_io.limits import MIB
 from lance_io.plans.store_requests import Head
 from lance_io.store.api import HasOwnPaths
 from lance_io.store.url import open_store
@@ -49,6 +50,7 @@ EXTERNAL: Final = 3
 MANAGED: Final = 4
 MANAGED_IN_BASE: Final = 5
 BLOB_BYTES_MAX: Final = 1 << 40
+PART_BYTES: Final = 32 * MIB  # of blobs, are read at once: each is in memory twice until it is where it belongs
 
 
 def blob_steps(state: DatasetState, name: str) -> tuple[Field, ...]:
@@ -101,21 +103,32 @@ class Located:
     valid: Any
 
 
-def locate_blobs(state: DatasetState, place: int, field_id: int, descriptions: pa.StructArray) -> Plan[Located]:
+def locate_blobs(
+    state: DatasetState,
+    place: int,
+    field_id: int,
+    descriptions: pa.StructArray,
+    asked_before: dict[StoredObject, int] | None = None,
+) -> Plan[Located]:
     """Where blobs of one fragment are; all are null where it has no file with the column. See `locate_in_file`."""
     file = state.manifest.fragments[place].file_of(field_id)
     if file is None:
         nothing = np.zeros(len(descriptions), np.int64)
         return Located(nothing, (), nothing, nothing, nothing.astype(np.bool_))
-    return (yield from locate_in_file(state, state.places.data_object(file), descriptions, file.base_id))
+    return (yield from locate_in_file(state, state.places.data_object(file), descriptions, file.base_id, asked_before))
 
 
 def locate_in_file(
-    state: DatasetState, file: StoredObject, descriptions: pa.StructArray, file_base: int | None = None
+    state: DatasetState,
+    file: StoredObject,
+    descriptions: pa.StructArray,
+    file_base: int | None = None,
+    asked_before: dict[StoredObject, int] | None = None,
 ) -> Plan[Located]:
     """Where blobs are, from their descriptions; asks for the size of outside objects that are blobs as a whole.
 
-    file_base  base path of the data file, None for the table's own
+    file_base     base path of the data file, None for the table's own
+    asked_before  bytes of such objects that were asked for before; gets those that were not
 
     Raises `FormatError` for positions that cannot be, `UnsupportedError` for objects that may not be followed.
     """
@@ -142,9 +155,12 @@ def locate_in_file(
         objects += place_of
         outside = np.flatnonzero(kinds == EXTERNAL)
         whole = outside[(starts[outside] == 0) & (sizes[outside] == 0)]
+        found = {} if asked_before is None else asked_before
         for number in np.unique(numbers[whole]).tolist():
-            meta = yield Head(objects[number].store, objects[number].key)
-            sizes[whole[numbers[whole] == number]] = meta.size_bytes
+            place = objects[number]
+            if place not in found:
+                found[place] = (yield Head(place.store, place.key)).size_bytes
+            sizes[whole[numbers[whole] == number]] = found[place]
     return Located(numbers, tuple(objects), starts, sizes, valid)
 
 
@@ -209,8 +225,7 @@ def read_located(state: DatasetState, located: Located) -> Plan[pa.Array]:
     Raises `FormatError` for blobs that reach beyond their objects, `MemoryError` for more bytes than there is room for.
     """
     lengths = located.sizes
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = _offsets_of(lengths)
     try:
         out = np.empty(int(offsets[-1]), dtype=np.uint8)
     except (MemoryError, ValueError):  # negative: their sum is no number of bytes
@@ -224,8 +239,18 @@ def read_located(state: DatasetState, located: Located) -> Plan[pa.Array]:
         fetched = yield from read_bytes(state.context_of(place.store), place.key, ranges)
         gathered = _kernels.gather_ranges(fetched.buffer, fetched.offsets, lengths[here])
         data = np.frombuffer(memoryview(gathered), dtype=np.uint8)
-        _scatter(out, offsets[here], lengths[here], data)
+        if len(data) == len(out):
+            out = data
+        else:
+            _scatter(out, offsets[here], lengths[here], data)
     return binaries(located.valid, offsets, out)
+
+
+def _offsets_of(lengths: IntArray) -> IntArray:
+    """Where values of these lengths begin, and the end of the last."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
 
 
 def _check_ends(located: Located) -> Plan[None]:
@@ -242,9 +267,6 @@ def _check_ends(located: Located) -> Plan[None]:
 
 def _scatter(out: Any, starts: IntArray, lengths: IntArray, data: Any) -> None:
     """Copy consecutive pieces of `data` to their places in `out`."""
-    if len(data) == len(out):
-        out[:] = data
-        return
     position = 0
     for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
         out[start : start + length] = data[position : position + length]
@@ -260,6 +282,45 @@ class BlobBinaries:
     def __init__(self, state: DatasetState, blobs: dict[tuple[str, ...], int]) -> None:
         self._state = state
         self._blobs = blobs
+        self._object_sizes: dict[StoredObject, int] | None = None  # of rows that were measured, but not read
+
+    def cuts(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[list[int]]:
+        """Where rows are cut so that the blobs of no part have more than `PART_BYTES`, or it is one row: from 0 to all.
+
+        runs  as for `replace`, which reads the parts one by one
+        """
+        self._object_sizes = {}
+        num_rows = sum(count for _, count in runs)
+        sizes = np.zeros(num_rows, np.int64)
+        for path, field_id in self._blobs.items():
+            sizes += yield from self._sizes(columns[path[0]], path[1:], field_id, runs)
+        ends = np.cumsum(sizes)
+        found, before = [0], 0
+        while found[-1] < num_rows:
+            found.append(max(found[-1] + 1, int(ends.searchsorted(before + PART_BYTES, side="right"))))
+            before = int(ends[found[-1] - 1])
+        return found
+
+    def _sizes(
+        self, column: pa.Array, path: tuple[str, ...], field_id: int, runs: list[tuple[int, int]]
+    ) -> Plan[IntArray]:
+        """Bytes of the blobs at `path` below each row of a column."""
+        if not path:
+            return (yield from self._lengths(column, field_id, runs))
+        if isinstance(column, pa.StructArray):
+            return (yield from self._sizes(extract(column, path[:1]), path[1:], field_id, runs))
+        items, offsets = visible_items(column)
+        sizes = yield from self._sizes(items, path[1:], field_id, _item_runs(offsets, runs))
+        return np.diff(_offsets_of(sizes)[offsets])
+
+    def _lengths(self, descriptions: pa.StructArray, field_id: int, runs: list[tuple[int, int]]) -> Plan[IntArray]:
+        found, start = [np.zeros(0, np.int64)], 0
+        for place, count in runs:
+            rows = descriptions.slice(start, count)
+            located = yield from locate_blobs(self._state, place, field_id, rows, self._object_sizes)
+            found.append(np.where(located.valid, located.sizes, 0))
+            start += count
+        return np.concatenate(found)
 
     def replace(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[None]:
         """Replace descriptions in `columns` by bytes, or by what `_bytes` of a subclass gives.
@@ -279,19 +340,24 @@ class BlobBinaries:
             member = yield from self._fill_in(extract(column, path[:1]), path[1:], field_id, runs)
             return _with_member(column, path[0], member)
         items, offsets = visible_items(column)
-        bounds = offsets[np.cumsum([0, *(num_rows for _, num_rows in runs)])]
-        counts = np.diff(bounds).tolist()
-        item_runs = [(place, count) for (place, _), count in zip(runs, counts, strict=True)]
-        return with_items(column, offsets, (yield from self._fill_in(items, path[1:], field_id, item_runs)))
+        filled = yield from self._fill_in(items, path[1:], field_id, _item_runs(offsets, runs))
+        return with_items(column, offsets, filled)
 
     def _bytes(self, descriptions: pa.StructArray, field_id: int, runs: list[tuple[int, int]]) -> Plan[pa.Array]:
         pieces = []
         start = 0
         for place, count in runs:
-            located = yield from locate_blobs(self._state, place, field_id, descriptions.slice(start, count))
+            rows = descriptions.slice(start, count)
+            located = yield from locate_blobs(self._state, place, field_id, rows, self._object_sizes)
             pieces.append((yield from read_located(self._state, located)))
             start += count
         return concat(pieces) if pieces else pa.nulls(0, pa.large_binary())
+
+
+def _item_runs(offsets: IntArray, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Runs of the items of rows: the same places, with as many items as the rows there have."""
+    bounds = offsets[np.cumsum([0, *(num_rows for _, num_rows in runs)])]
+    return [(place, count) for (place, _), count in zip(runs, np.diff(bounds).tolist(), strict=True)]
 
 
 def _with_member(column: pa.StructArray, name: str, values: pa.Array) -> pa.Array:

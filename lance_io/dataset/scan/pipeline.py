@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -375,11 +375,8 @@ class Pipeline:
                 continue
             self._add_system(kept, self._output_system)
             if self._late_reader is None:
-                counts = kept.counts
-                runs = [(self._plan.spans[span].place, num_rows) for span, num_rows in counts]
-                batch = yield from self._assemble(kept.columns, runs)
                 is_split = self._apart and isinstance(kept, _Spans)
-                yield Items(cut([*_apart(batch, counts)] if is_split else [(counts[0][0], batch)]))
+                yield from self._give(kept.columns, kept.counts, cut, is_split=is_split)
                 continue
             assert not isinstance(kept, _Spans), "there is a filter"
             yield from self._wait(kept, cut)
@@ -400,11 +397,12 @@ class Pipeline:
             start += part.num_rows
             is_last = self.done() and start == kept.num_rows
             if is_last or waiting + part.num_rows >= rows_max or self._waiting_bytes >= WAITING_BYTES_MAX:
-                yield Items(cut((yield from self._read_late())))
+                yield from self._read_late(cut)
 
-    def finish(self) -> Plan[list[Any]]:
-        """What is still to come when all batches are in."""
-        return (yield from self._read_late()) if self._waiting else []
+    def finish(self, cut: Cut) -> Stream:
+        """Give what is still to come when all batches are in; as `push`."""
+        if self._waiting:
+            yield from self._read_late(cut)
 
     def count(self, batches: list[Batch]) -> int:
         """How many rows of batches pass the filter, whatever the limit; as `prepare`."""
@@ -513,26 +511,47 @@ class Pipeline:
             made = [make(name, spans[span].place, offsets, with_deleted) for span, offsets in parts]
             rows.columns[name] = concat(made)
 
-    def _read_late(self) -> Plan[list[Any]]:
+    def _read_late(self, cut: Cut) -> Stream:
         assert self._late_reader is not None
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         picks: list[tuple[int, list[IntArray]]] = []
-        last = -1
         for span, offsets in chain.from_iterable(rows.parts for rows in waiting):
-            if span != last:
-                picks.append((self._plan.spans[span].place, []))
-                last = span
+            if not picks or picks[-1][0] != span:
+                picks.append((span, []))
             picks[-1][1].append(offsets)
-        joined = [(place, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)) for place, pieces in picks]
-        arrays = yield from self._late_reader.read(joined)
+        joined = [(span, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)) for span, pieces in picks]
+        arrays = yield from self._late_reader.read([(self._plan.spans[span].place, one) for span, one in joined])
         if self._late_step < sys.maxsize:
             row_bytes = sum(map(memory_bytes, arrays)) / sum([len(offsets) for _, offsets in joined])
             self._late_step = max(1, min(self._late_step * LATE_GROWTH, int(LATE_BYTES / max(1, row_bytes))))
         columns = dict(zip(self._plan.late, arrays, strict=True))
         for name in waiting[0].columns:
             columns[name] = concat([rows.columns[name] for rows in waiting])
-        batch = yield from self._assemble(columns, [(place, len(offsets)) for place, offsets in joined])
-        return [(waiting[0].parts[0][0], batch)]
+        yield from self._give(columns, [(span, len(offsets)) for span, offsets in joined], cut)
+
+    def _give(
+        self, columns: dict[str, pa.Array], counts: list[tuple[int, int]], cut: Cut, *, is_split: bool = False
+    ) -> Stream:
+        """Give some rows as they are shown; in parts, where their blobs are many bytes.
+
+        counts    the spans, and how many rows each has
+        is_split  whether rows of each span are given by themselves
+        """
+        borders = None if self._binaries is None else (yield from self._binaries.cuts(columns, self._runs(counts)))
+        if borders is None or len(borders) <= 2:
+            batch = yield from self._assemble(columns, self._runs(counts))
+            yield Items(cut([*_apart(batch, counts)] if is_split else [(counts[0][0], batch)]))
+            return
+        for start, end in pairwise(borders):
+            part = {name: one.slice(start, end - start) for name, one in columns.items()}
+            its_counts = _counts_between(counts, start, end)
+            batch = yield from self._assemble(part, self._runs(its_counts))
+            yield Items(cut([*_apart(batch, its_counts)] if is_split else [(its_counts[0][0], batch)]))
+            del part, batch  # while the next ones are read
+
+    def _runs(self, counts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Places of spans in the table, and how many rows each has."""
+        return [(self._plan.spans[span].place, num_rows) for span, num_rows in counts]
 
     def _assemble(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[pa.RecordBatch]:
         """The output columns; `runs` are the places of the rows and how many of them lie there, in order."""
@@ -543,6 +562,17 @@ class Pipeline:
             yield from self._binaries.replace(columns, runs)
         arrays = [one.values(columns, num_rows) for one in self._plan.projection.outputs]
         return batch_as(arrays, self._schema, retype=self._retype)
+
+
+def _counts_between(counts: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    """The spans of rows `start` to `end`, and how many of them each has."""
+    found, before = [], 0
+    for span, num_rows in counts:
+        kept = min(end, before + num_rows) - max(start, before)
+        before += num_rows
+        if kept > 0:
+            found.append((span, kept))
+    return found
 
 
 def _apart(batch: pa.RecordBatch, counts: list[tuple[int, int]]) -> Iterator[tuple[int, pa.RecordBatch]]:

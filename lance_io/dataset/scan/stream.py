@@ -82,7 +82,7 @@ class ScanRun:
             finally:
                 prepared.cancel()
             yield Close(prepared.scanned)
-        yield Items(_cut((yield from pipeline.finish()), cutter))
+        yield from pipeline.finish(partial(_cut, cutter=cutter))
         if cutter is not None:
             yield Items(cutter.flush())
 
