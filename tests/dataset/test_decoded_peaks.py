@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -140,3 +141,50 @@ def test_scans_hold_a_few_batches_of_blobs_as_bytes(blobs: str, how: str) -> Non
     rows, grown = map(int, done.stdout.split())
     assert rows == 600
     assert grown <= 320
+
+
+OTHERS = """
+import sys
+import duckdb, lance_io
+import pyarrow as pa
+
+uri, how = sys.argv[1:3]
+MIB = 1 << 20
+limit = {"memory_limit": 64 * MIB}
+value = pa.array([bytes(MIB)] * 8, pa.large_binary())
+
+
+def memory(name):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith(name))
+
+
+ds = lance_io.dataset(uri)
+ds.take([0])
+before = memory("VmRSS")
+if how == "cast":
+    ds.alter_columns({"path": "m", "data_type": pa.binary()}, **limit)
+elif how == "add":
+    schema = pa.schema([("n", pa.large_binary())])
+    rows = (pa.record_batch([value], schema) for _ in range(80))
+    ds.add_columns(pa.RecordBatchReader.from_batches(schema, rows), **limit)
+elif how == "merge":
+    schema = pa.schema([("k", pa.int64()), ("n", pa.large_binary())])
+    rows = pa.record_batch([pa.array(range(8), pa.int64()), value], schema)
+    ds.merge(pa.RecordBatchReader.from_batches(schema, [rows]), "k", **limit)
+else:
+    duckdb.sql("SELECT sum(octet_length(m)) FROM ds").fetchall()
+print(ds.count_rows(), (memory("VmHWM") - before) >> 20)
+"""
+
+
+@pytest.mark.parametrize("compressed", ["2.2"], indirect=True)
+@pytest.mark.parametrize(("how", "peak_mib"), [("cast", 322), ("add", 322), ("merge", 322), ("duckdb", 384)])
+def test_changes_and_engines_hold_a_few_batches(compressed: str, how: str, peak_mib: int, tmp_path: Path) -> None:
+    """Changes hold their `memory_limit`, 256 MiB and two values; DuckDB holds vectors of its own."""
+    uri = str(shutil.copytree(compressed, tmp_path / "t"))
+    done = subprocess.run([sys.executable, "-c", OTHERS, uri, how], capture_output=True, text=True, cwd=CHECKOUT)
+    assert done.returncode == 0, done.stderr
+    rows, grown = map(int, done.stdout.split()[-2:])  # behind DuckDB's bar
+    assert rows == VALUES
+    assert grown <= peak_mib
