@@ -375,6 +375,22 @@ async def test_what_has_lost_its_user_is_closed_on_its_own_loop() -> None:
     assert await closed.get() == ("waiting", engine)
 
 
+def test_exit_waits_for_what_is_being_closed() -> None:
+    done = python("""
+        import asyncio
+        from lance_io import runtime
+
+        async def close():
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            print("closed")
+
+        runtime.run(asyncio.sleep(0))
+        runtime.close_soon(runtime.engine_loop(), close)
+        """)
+    assert (done.stdout, done.stderr) == ("closed\n", "")
+
+
 def test_nothing_is_closed_on_a_loop_that_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where its thread closes it after it was seen to run."""
     loop, closed = asyncio.new_event_loop(), asyncio.new_event_loop()

@@ -63,7 +63,7 @@ class Engine:
 
         async def finish() -> None:
             calls = asyncio.all_tasks() - {asyncio.current_task(), self._last_task}
-            for call in calls:
+            for call in calls - _closing:  # what is being closed is waited for
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
             closers = [closer for closer in (find() for find in self.closers.values()) if closer is not None]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 from typing import Any
 
 import aiohttp
@@ -63,3 +65,25 @@ def test_sessions_of_a_loop_that_has_ended_are_left_alone() -> None:
     asyncio.run(read())
     calls.clear()
     gc.collect()  # raises nothing, which would fail this test as unraisable
+
+
+REFUSED = """
+import sys, lance_io
+kept = []
+try:
+    lance_io.dataset("http://127.0.0.1:9/t.lance")
+except lance_io.errors.LanceError as error:
+    kept.append(error)
+if sys.argv[1] != "kept":
+    kept.clear()
+if sys.argv[1] == "collected":
+    import gc
+    gc.collect()
+"""
+
+
+@pytest.mark.parametrize("what", ["kept", "dropped", "collected"])
+def test_a_program_that_ends_leaves_no_session_open(what: str) -> None:
+    """Whatever is left of what failed to open a table."""
+    done = subprocess.run([sys.executable, "-c", REFUSED, what], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

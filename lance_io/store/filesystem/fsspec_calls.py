@@ -81,6 +81,7 @@ class FsspecCalls:
         self._twins: _Twins = WeakKeyDictionary()
         finalize(self, _release, self._twins).atexit = False
         self._is_inherited = False
+        self._closes_at_exit = False
 
     @classmethod
     def of_filesystem(cls, fs: Any, *, exclusive_create: bool = False) -> FsspecCalls:
@@ -119,12 +120,16 @@ class FsspecCalls:
         never_finalize(dict(self._twins))
         self._twins.clear()
         self._is_inherited = True
+        self._closes_at_exit = False
 
     async def _filesystem(self) -> Any:
         """The filesystem for the running loop, made once."""
         loop = asyncio.get_running_loop()
         found = self._twins.get(loop)
         if found is None or found.cancelled() or (found.done() and found.exception() is not None):
+            if not self._closes_at_exit and runtime.on_engine_thread():
+                self._closes_at_exit = True
+                runtime.on_engine_close(self.aclose)
             found = self._twins[loop] = asyncio.ensure_future(self._prepare())
         return await asyncio.shield(found)
 
