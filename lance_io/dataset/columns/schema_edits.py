@@ -18,6 +18,7 @@ from lance_io.dataset.write.schema_fit import of_version, schema_of
 from lance_io.errors import BindError, OperationError, SchemaError, UsageError
 from lance_io.format.schema import Schema, split_path
 from lance_io.format.writable import check_shape
+from lance_io.table.transaction.sibling_names import check_sibling_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,6 +148,7 @@ def alter_fields(schema: Schema, alterations: Iterable[Alteration]) -> Schema:
         before = by_id.get(one.field.id)
         by_id[one.field.id] = one if before is None else _combine(before, one)
     altered = replace(schema, fields=tuple(_altered(field, by_id) for field in schema.fields))
+    check_sibling_names(schema, altered)
     _check_new_schema(altered)
     return altered
 

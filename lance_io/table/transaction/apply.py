@@ -24,10 +24,12 @@ from lance_io.table.transaction.effects import effects_of
 from lance_io.table.transaction.field_ids import above_mark, check_columns, check_merge, check_project, settle_keys
 from lance_io.table.transaction.lineage import stamp_all, stamp_moved, stamp_updated
 from lance_io.table.transaction.named_twice import added_files
+from lance_io.table.transaction.sibling_names import check_sibling_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from lance_io.format.schema import Schema
     from lance_io.table.manifest.manifest import Manifest
     from lance_io.table.transaction.transaction import Transaction
 
@@ -170,6 +172,7 @@ def _merge(draft: Draft, operation: ops.Merge) -> None:
     if missing:
         raise OperationError(f"Merge must list all fragments of the table, but {min(missing)} is missing")
     check_merge(message, draft.operation.fragments, draft.operation.schema)
+    _check_names(draft, operation.schema)
     files = {fragment.id: _paths(fragment) for fragment in message.fragments} if draft.stable else {}
     message.ClearField("fragments")
     message.fragments.extend(draft.operation.fragments)
@@ -182,12 +185,18 @@ def _merge(draft: Draft, operation: ops.Merge) -> None:
     message.schema_metadata.update(operation.schema.metadata)
 
 
+def _check_names(draft: Draft, schema: Schema) -> None:
+    if draft.current is not None:
+        check_sibling_names(draft.current.schema, schema)
+
+
 def _paths(fragment: table_pb2.DataFragment) -> list[str]:
     return [file.path for file in fragment.files]
 
 
-def _project(draft: Draft, _: ops.Project) -> None:
+def _project(draft: Draft, operation: ops.Project) -> None:
     check_project(draft.message.fields, draft.operation.schema)
+    _check_names(draft, operation.schema)
     draft.set_schema(draft.operation.schema)
     kept = {each.id for each in draft.message.fields}
     kept.update(LINEAGE_NAMES)
