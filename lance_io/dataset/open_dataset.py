@@ -41,7 +41,9 @@ def dataset(
 
     uri                   local path, `file://`, `s3://`, `memory://` ...
     version               number, tag, or `(branch, version)` where None is "main" and "newest"; None for the newest
-    asof                  newest version before this time (local time unless it has a zone); ignored with a version
+    asof                  newest version that was committed at or before this time, as `versions()` shows it: a
+                          datetime, a pandas Timestamp or ISO text, local time unless it has a zone. Of a branch
+                          with `version=(branch, None)`; ignored with any other version
     block_size            bytes; ranges of a take closer than this share a read
     storage_options       credentials and settings of the store, names in any case
     default_scan_options  scan keywords for scans of the dataset that leave them open; counts, takes, samples

@@ -97,8 +97,8 @@ def test_tags_and_branches_are_those_of_pylance(versioned_uri: str) -> None:
 def test_time_travel(versioned_uri: str) -> None:
     times = [one["timestamp"] for one in lance_io.dataset(versioned_uri).versions()]
     step = timedelta(microseconds=1)
-    assert lance_io.dataset(versioned_uri, asof=times[1]).version == 1  # strictly before
-    assert lance_io.dataset(versioned_uri, asof=times[1] + step).version == 2
+    assert lance_io.dataset(versioned_uri, asof=times[1] - step).version == 1
+    assert lance_io.dataset(versioned_uri, asof=times[1]).version == 2
     assert lance_io.dataset(versioned_uri, asof=(times[2] + step).isoformat()).version == 3
     assert lance_io.dataset(versioned_uri, asof=datetime(2101, 1, 1).astimezone()).version == 3
     with pytest.raises(ValueError, match="is earlier than the first version of this dataset"):

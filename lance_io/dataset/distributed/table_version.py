@@ -18,6 +18,7 @@ from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.object_keys import branch_location
 from lance_io.dataset.version.open_version import open_options, open_steps
 from lance_io.dataset.version.state import DatasetState
+from lance_io.dataset.version.timestamps import latest_at
 from lance_io.dataset.version.versions import manifest_times
 from lance_io.errors import NotFound
 from lance_io.table.manifest.partial_manifest import decode_whole, serialized_whole
@@ -269,10 +270,10 @@ class TableVersion:
 def _newest_at(times: Mapping[int, datetime], moment: datetime, uri: str) -> int:
     """The newest version that was committed at or before a moment."""
     at = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    found = [version for version, time in times.items() if time <= at]
-    if not found:
+    newest = latest_at(times, at)
+    if newest is None:
         raise NotFound(f"no version is as old as {at.isoformat()}; the first is of {min(times.values())}", path=uri)
-    return max(found)
+    return newest
 
 
 def _places_of(state: DatasetState, operation: ops.Append) -> tuple[int, ...]:

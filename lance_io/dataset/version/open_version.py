@@ -19,7 +19,7 @@ from lance_io.dataset.version.object_keys import branch_location, table_root
 from lance_io.dataset.version.row_counts import with_row_counts
 from lance_io.dataset.version.session import Session, check_size
 from lance_io.dataset.version.state import DatasetState
-from lance_io.dataset.version.timestamps import latest_before, moment
+from lance_io.dataset.version.timestamps import latest_at, local_time, moment
 from lance_io.dataset.version.versions import latest_manifest, latest_version, manifest_of, manifest_times
 from lance_io.errors import FormatError, LanceError, NotFound, StoreError, UsageError
 from lance_io.io import trace_events
@@ -56,7 +56,7 @@ class OpenOptions:
     location  the table's folder
     given_uri the URI as it was given
     version   number, tag, `(branch, version)` or None for the newest
-    asof      naive local time: the newest version before it
+    asof      the newest version is that of this time, at or before which it was committed
     memory_limit  bytes that changes may hold, None for the default
     """
 
@@ -142,12 +142,7 @@ def open_steps(options: OpenOptions) -> Plan[DatasetState]:
     """Open a table. Raises `ValueError` for a table, version or tag that is not there."""
     root = options.location
     try:
-        if options.version is None and options.asof is not None:
-            times = yield from manifest_times(root)
-            latest = latest_before(times, options.asof)
-            location, manifest = root, (yield from manifest_of(root, latest, options.session))
-        else:
-            location, manifest = yield from _resolve(root, root, options.version, options.session)
+        location, manifest = yield from _resolve(root, root, options.version, options.session, options.asof)
     except LanceError:
         if trace_events.listeners:
             trace_events.tell_loading(root.uri, options.version, None)
@@ -191,8 +186,13 @@ def latest_of(state: DatasetState) -> Plan[int]:
     return (yield from latest_version(state.location, state.session))
 
 
-def _resolve(root: Location, current: Location, ref: Ref, session: Session) -> Plan[tuple[Location, Manifest]]:
-    """Folder and manifest of what `ref` names; a bare number means the branch in `current`."""
+def _resolve(
+    root: Location, current: Location, ref: Ref, session: Session, asof: datetime | None = None
+) -> Plan[tuple[Location, Manifest]]:
+    """Folder and manifest of what `ref` names; a bare number means the branch in `current`.
+
+    asof  the newest version is that of this time
+    """
     if isinstance(ref, str):
         tag = yield from tag_of(root, ref)
         ref = (tag.branch, tag.version)
@@ -203,6 +203,10 @@ def _resolve(root: Location, current: Location, ref: Ref, session: Session) -> P
         current = branch_location(root, branch)
     else:
         version = ref
+    if version is None and asof is not None:
+        version = latest_at((yield from manifest_times(current)), asof)
+        if version is None:
+            raise UsageError(f"{local_time(asof)} is earlier than the first version of this dataset")
     if version is None:
         return current, (yield from latest_manifest(current, session))
     return current, (yield from manifest_of(current, check_number(version), session))

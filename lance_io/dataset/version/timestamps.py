@@ -3,29 +3,57 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_MOMENT_MIN: Final = datetime(2, 1, 1, tzinfo=UTC)
+_MOMENT_MAX: Final = datetime(9998, 1, 1, tzinfo=UTC)
+
 
 def moment(asof: Any) -> datetime:
     """A time with time zone from a `datetime`, a pandas `Timestamp` or ISO text; without a zone it is local time.
+
+    Text may name its zone behind a space, too: "2024-01-31 12:00:00 Europe/Berlin". Parts of a microsecond are cut off,
+    as they are from the times of versions.
 
     Raises `ValueError` for text that is no time and `TypeError` for anything else.
     """
     if hasattr(asof, "to_pydatetime"):
         asof = asof.to_pydatetime(warn=False)
     if isinstance(asof, str):
-        try:
-            asof = datetime.fromisoformat(asof)
-        except ValueError as error:
-            raise UsageError(f"Failed to parse timestamp string {asof}. Write it as 2024-01-31T12:00:00.") from error
+        asof = _parse_moment(asof)
     if not isinstance(asof, datetime):
         raise TypeError(f"asof takes a datetime, a Timestamp or text, got {type(asof)}")
+    if asof != asof:
+        raise UsageError(f"asof takes a time, got {asof}")
+    if asof.year <= _MOMENT_MIN.year:  # whatever its zone, which would lead out of the calendar
+        return _MOMENT_MIN
+    if asof.year >= _MOMENT_MAX.year:
+        return _MOMENT_MAX
     return asof.astimezone(UTC)
+
+
+def _parse_moment(text: str) -> datetime:
+    head, _, zone = text.strip().rpartition(" ")
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        problem = error
+    try:
+        if zone[:1] in ("+", "-"):
+            return datetime.fromisoformat(head + zone)
+        time = datetime.fromisoformat(head)
+        if time.tzinfo is None:
+            from zoneinfo import ZoneInfo
+
+            return time.replace(tzinfo=ZoneInfo(zone))
+    except (ValueError, OSError, KeyError):  # no time, or no zone of that name
+        pass
+    raise UsageError(f"Failed to parse timestamp string {text}. Write it as 2024-01-31T12:00:00.") from problem
 
 
 def parse_time(text: str) -> datetime | None:
@@ -40,16 +68,17 @@ def parse_time(text: str) -> datetime | None:
 
 
 def local_time(time: datetime) -> datetime:
-    """The same moment as naive local time, which is how versions are listed."""
-    return time.astimezone().replace(tzinfo=None)
+    """The same moment as naive local time, which is how versions are listed.
+
+    In the hour that is there twice, at the end of summer time, `fold` says which one is meant: `moment` leads back.
+    """
+    naive = time.astimezone().replace(tzinfo=None)
+    return naive if naive.astimezone(UTC) == time else naive.replace(fold=1)
 
 
-def latest_before(times: Mapping[int, datetime], asof: datetime) -> int:
-    """The newest version strictly before a moment. Raises `ValueError` when there is none.
+def latest_at(times: Mapping[int, datetime], asof: datetime) -> int | None:
+    """The newest version that was committed at or before a moment; None when there is none.
 
     times  commit time by version, cut to microseconds
     """
-    before = [version for version, time in times.items() if time < asof]
-    if not before:
-        raise UsageError(f"{local_time(asof)} is earlier than the first version of this dataset")
-    return max(before)
+    return max((version for version, time in times.items() if time <= asof), default=None)
