@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from lance_io.filters.binding.coercion import cast
 from lance_io.filters.binding.sql_types import decimal_of, is_list, is_string
 from lance_io.filters.binding.stored_json import holds_documents, to_documents
+from lance_io.filters.binding.times_of_day import times_of_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ _TRUE = ("t", "true", "y", "yes", "on", "1")
 _FALSE = ("f", "false", "n", "no", "off", "0")
 _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
 _INTEGER = r"^[+-]?[0-9]+$"
-_ZONE = r"(Z|[+-][0-9]{2}:?[0-9]{2})$"
+_ZONED = r"[:0-9][T ][0-9:.]+(Z|[+-][0-9]{2}:?[0-9]{2})$"
 
 _FEW_TEXTS: Final = 16
 
@@ -113,7 +114,7 @@ def _convert(value: pa.Array, to: pa.DataType) -> pa.Array:
         return value.cast(pa.date32()).cast(to)
     if pt.is_integer(source) and pt.is_temporal(to):
         return value.cast(pa.int32() if pt.is_date32(to) else pa.int64()).cast(to)
-    if pt.is_integer(source) and pt.is_binary(to):
+    if pt.is_integer(source) and (pt.is_binary(to) or pt.is_large_binary(to)):
         return value.view(pa.binary(source.bit_width // 8)).cast(to)
     if pt.is_timestamp(to) and (pt.is_floating(source) or pt.is_decimal(source)):
         return _to_integer(value, pa.int64()).cast(to)
@@ -255,8 +256,15 @@ def _from_string(value: pa.Array, to: pa.DataType) -> pa.Array:
         for _ in range(2):  # month and day in one digit each: matches may not overlap
             value = pc.replace_substring_regex(value, r"-([0-9])(-|$)", r"-0\1\2")
         value = pc.replace_substring_regex(value, r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ][0-9:.]+$", r"\1")
+        zoned = pc.match_substring_regex(value, _ZONED)
+        if pc.any(zoned).as_py():  # the day of that moment in UTC
+            nothing = pa.scalar(None, value.type)
+            moments = _to_timestamp(pc.if_else(zoned, value, nothing), pa.timestamp("us"))
+            return pc.coalesce(moments.cast(to, safe=False), pc.cast(pc.if_else(zoned, nothing, value), to))
     elif pt.is_timestamp(to):
         return _to_timestamp(value, to)
+    elif pt.is_time(to):
+        return times_of_texts(value, to)
     elif pt.is_decimal(to):
         return _text_to_decimal(value, to)
     elif pt.is_interval(to):
@@ -301,7 +309,7 @@ def _to_timestamp(value: pa.Array, to: pa.DataType) -> pa.Array:
     value = pc.replace_substring_regex(value, rf"(\.[0-9]{{{_FRACTION_DIGITS[to.unit]}}})[0-9]+", r"\1")
     if to.unit == "s":
         value = pc.replace_substring_regex(value, r"\.($|[Z+-])", r"\1")
-    zoned = pc.match_substring_regex(value, r"[:0-9][T ][0-9:.]+" + _ZONE)
+    zoned = pc.match_substring_regex(value, _ZONED)
     nothing = pa.scalar(None, value.type)
     local = pc.cast(pc.if_else(zoned, nothing, value), pa.timestamp(to.unit))
     if not pc.any(zoned).as_py():

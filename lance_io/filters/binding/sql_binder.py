@@ -209,7 +209,7 @@ class SqlBinder(Binder):
         if common is not None:
             return as_type(*left, common), as_type(*right, common)
         for text, other, swapped in ((left, right, False), (right, left, True)):
-            if is_string(text[1]) and kind(other[1]) in ("number", "calendar"):
+            if is_string(text[1]) and kind(other[1]) in ("number", "calendar", "time"):
                 read = bind_cast(*text, other[1], lenient=False), other[1]
                 return (other, read) if swapped else (read, other)
         raise BindError(

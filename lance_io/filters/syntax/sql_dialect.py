@@ -224,11 +224,13 @@ class LanceFilter(Dialect):
             quoted = token.token_type is TokenType.IDENTIFIER
             word = token.text.upper()
             follows = self._next.token_type
-            if not quoted and (follows is TokenType.STRING or (word == "DECIMAL" and follows is TokenType.L_PAREN)):
+            if not quoted and (follows is TokenType.STRING or self._is_typed_literal(word)):
                 to = self._type_name()
                 self._expect(TokenType.STRING, f"a string after {word}")
                 return self.expression(exp.Cast(this=self._literal(self._prev), to=to), token)
             self._advance()
+            if word == "ARRAY" and not quoted and self._match(TokenType.L_BRACKET):
+                return self.expression(exp.Array(expressions=self._list_until(TokenType.R_BRACKET, "]")), token)
             if quoted or follows is not TokenType.L_PAREN:
                 name = self.expression(exp.Identifier(this=token.text, quoted=quoted), token)
                 return self.expression(exp.Column(this=name), token)
@@ -237,6 +239,15 @@ class LanceFilter(Dialect):
                 return self._cast(token, exp.Cast if word == "CAST" else exp.TryCast)
             arguments = self._list_until(TokenType.R_PAREN, ")")
             return self.expression(exp.Anonymous(this=token.text, expressions=arguments), token)
+
+        def _is_typed_literal(self, word: str) -> bool:
+            """Whether a type with its numbers and then a string follow, such as `timestamp(6) '2024-01-02'`."""
+            if self._next.token_type is not TokenType.L_PAREN:
+                return False
+            ahead = [token.token_type for token in self._tokens[self._index + 2 : self._index + 7]]
+            one, two = [TokenType.NUMBER], [TokenType.NUMBER, TokenType.COMMA, TokenType.NUMBER]
+            ends = [TokenType.R_PAREN, TokenType.STRING]
+            return word == "DECIMAL" or ahead[:3] == one + ends or ahead == two + ends
 
         def _cast(self, token: Token, kind: type[exp.Cast] | type[exp.TryCast]) -> exp.Expr:
             this = self._parse_disjunction()
