@@ -30,6 +30,7 @@ from lance_io.filters.binding.expression_tree import (
     Function,
     In,
     InList,
+    InLiterals,
     IsNull,
     Literal,
     Not,
@@ -96,7 +97,7 @@ def evaluate(expr: Expr, batch: pa.RecordBatch) -> Value:
             if implementation.lazy:
                 return _chosen(args, batch) if implementation.lazy == "nvl2" else _first_valid(args, batch)
             return implementation.run([evaluate(arg, batch) for arg in args], batch.num_rows)
-        case InList():
+        case InList() | InLiterals():
             raise AssertionError("binding leaves no InList behind")
 
 

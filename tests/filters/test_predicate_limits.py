@@ -64,7 +64,6 @@ def test_the_first_beyond_a_limit_is_refused(table: lance_io.LanceDataset, name:
 @pytest.mark.parametrize(
     ("limit", "value", "answered", "refused"),
     [
-        ("syntax.sql_dialect.TEXT_CHARS_MAX", 12, f"{'a = 2':12}", f"{'a = 2':13}"),
         ("kernel_calls.TEXT_BYTES_MAX", 7, "lpad(s, 7) = '      y'", "lpad(s, 8) = '       y'"),
         ("kernel_calls.TEXT_BYTES_MAX", 7, "rpad(s, 7) = 'y      '", "rpad(s, 8) = 'y       '"),
         ("kernel_calls.TEXT_BYTES_MAX", 7, "repeat(s, 7) = 'yyyyyyy'", "repeat(s, 8) = 'yyyyyyyy'"),

@@ -30,6 +30,7 @@ from lance_io.filters.binding.expression_tree import (
     Function,
     In,
     InList,
+    InLiterals,
     IsNull,
     Literal,
     Not,
@@ -112,7 +113,7 @@ class Binder:
                 return self._cast(arg, to, safe), to
             case Call():
                 return self._call(expr, [self.bind(arg) for arg in expr.args])
-            case InList() | SqlCast() | Function():
+            case InList() | InLiterals() | SqlCast() | Function():
                 raise AssertionError("comes from text only, which `sql_binder` binds")
 
     def resolved(self, column: Column) -> Column:

@@ -119,16 +119,21 @@ def fit_literal(value: pa.Scalar, to: pa.DataType) -> pa.Scalar | None:
 
     Digits that a float cannot hold are rounded, as for every float literal; everything else must be exact.
     """
-    source = value.type
-    if source == to or not value.is_valid:
-        return value if source == to else pa.scalar(None, to)
+    if not value.is_valid:
+        return value if value.type == to else pa.scalar(None, to)
+    fitted = fit_literals(pa.repeat(value, 1), to)
+    return None if fitted is None else fitted[0]
+
+
+def fit_literals(values: pa.Array, to: pa.DataType) -> pa.Array | None:
+    """`fit_literal` of many that are not null; None if one of them would change."""
+    source = values.type
+    if source == to:
+        return values
     if kind(source) != kind(to) or (pt.is_floating(source) and not pt.is_floating(to)):
         return None
     try:
-        if pt.is_floating(to):
-            return value.cast(to, safe=False)
-        fitted = _cast_exactly(pa.repeat(value, 1), to)
-        return None if fitted is None else fitted[0]
+        return values.cast(to, safe=False) if pt.is_floating(to) else _cast_exactly(values, to)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
 

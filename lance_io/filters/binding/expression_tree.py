@@ -5,7 +5,7 @@
     Cast         conversion to an Arrow type                       IsNull       null test, NaN counted on request
     Call         a function by its Arrow name                      In           membership in a list of values
     Function     a function of SQL text, see functions/           InList       the same before binding, in SQL text
-    SqlCast      conversion as SQL text has it
+    SqlCast      conversion as SQL text has it                 InLiterals   the same of many literals, by their types
 
 Nodes are frozen and hold nothing but what they mean; `binder` checks them against a schema and returns a tree of the
 same classes with casts made explicit, `evaluate` runs that tree over record batches.
@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from typing import Literal as OneOf
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
     import pyarrow.compute as pc
 
 CompareOp: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">="]
@@ -127,6 +128,38 @@ class InList:
 
 
 @dataclass(frozen=True, slots=True)
+class LiteralGroup:
+    """Literals of one type, none of them null.
+
+    values  Arrow array
+    to      the type in front of each, such as `date '2024-01-02'`, to which these texts are cast; None for none
+    """
+
+    values: pa.Array
+    to: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InLiterals:
+    """`InList` of literals that were cut out of a long text; see `syntax/literal_lists.py`.
+
+    has_null  whether null is one of them
+    """
+
+    arg: Expr
+    groups: tuple[LiteralGroup, ...]
+    has_null: bool
+
+    def as_list(self) -> InList:
+        """The same, literal by literal."""
+        items: list[Expr] = []
+        for group in self.groups:
+            literals = map(Literal, group.values)
+            items += literals if group.to is None else [SqlCast(one, group.to) for one in literals]
+        return InList(self.arg, (*items, *([Literal(pa.scalar(None))] * self.has_null)))
+
+
+@dataclass(frozen=True, slots=True)
 class SqlCast:
     """Conversion as `cast`, or as `try_cast` when `lenient`: see `casts`."""
 
@@ -162,7 +195,20 @@ class Implementation(Protocol):
 
 
 Expr: TypeAlias = (
-    Column | Literal | Comparison | And | Or | Not | IsNull | In | InList | Cast | SqlCast | Call | Function
+    Column
+    | Literal
+    | Comparison
+    | And
+    | Or
+    | Not
+    | IsNull
+    | In
+    | InList
+    | InLiterals
+    | Cast
+    | SqlCast
+    | Call
+    | Function
 )
 
 
@@ -175,7 +221,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return args
         case InList(arg, items):
             return (arg, *items)
-        case Not(arg) | IsNull(arg) | In(arg) | Cast(arg) | SqlCast(arg):
+        case Not(arg) | IsNull(arg) | In(arg) | InLiterals(arg) | Cast(arg) | SqlCast(arg):
             return (arg,)
         case _:
             return ()
@@ -221,6 +267,9 @@ def describe(expr: Expr) -> str:
             return f"({describe(arg)} is null{' or NaN' if nan_is_null else ''})"
         case In(arg, values, has_null):
             shown = [*map(repr, values[:5].to_pylist()), *["..."] * (len(values) > 5), *["null"] * has_null]
+            return f"({describe(arg)} in ({', '.join(shown)}))"
+        case InLiterals(arg, groups):
+            shown = [*map(repr, groups[0].values[:5].to_pylist()), "..."] if groups else ["null"]
             return f"({describe(arg)} in ({', '.join(shown)}))"
         case InList(arg, items):
             return f"({describe(arg)} in ({', '.join(map(describe, items))}))"

@@ -4,6 +4,7 @@ fold                literals in place of expressions of literals
 false and x         false; `true or x` is true
 a or (a and x)      a; `a and (a or x)` too, whatever stands between
 a = true            a; `a = false` is `not a`
+a = 1 or a = 2 ...  a in (1, 2, ...), from five of them on
 
 What is left out is not computed, so that it cannot fail either.
 """
@@ -13,14 +14,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyarrow.types import is_nested
 
-from lance_io.filters.binding.expression_tree import And, Call, Comparison, Function, Literal, Not, Or, children
+from lance_io.filters.binding.coercion import with_both_zeros
+from lance_io.filters.binding.expression_tree import (
+    And,
+    Call,
+    Column,
+    Comparison,
+    Function,
+    In,
+    Literal,
+    Not,
+    Or,
+    children,
+    describe,
+)
 from lance_io.filters.evaluate import evaluate
+from lance_io.levels.arrays import from_scalars
 
 if TYPE_CHECKING:
     from lance_io.filters.binding.expression_tree import CompareOp, Expr
 
 _NO_ROWS: Final = pa.RecordBatch.from_arrays([], names=[])
+_GATHERED_MIN: Final = 5
 _MIRRORED: Final[dict[CompareOp, CompareOp]] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -42,7 +59,28 @@ def simplify(bound: And | Or) -> Expr:
         if isinstance(arg, Literal) and arg.value.is_valid and arg.value.as_py() is decisive:
             return arg
     kept = _absorb(bound)
+    if decisive and len(kept) >= _GATHERED_MIN:
+        kept = _gather(kept)
     return kept[0] if len(kept) == 1 else type(bound)(kept)
+
+
+def _gather(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Alternatives with one list in place of many comparisons of a column with literals."""
+    places: dict[tuple[Column, pa.DataType], list[int]] = {}
+    values: dict[int, pa.Scalar] = {}
+    for place, arg in enumerate(map(_mirrored, args)):
+        match arg:
+            case Comparison("=", Column() as column, Literal(value)) if value.is_valid and not is_nested(value.type):
+                places.setdefault((column, value.type), []).append(place)
+                values[place] = value
+    changed = dict(enumerate(args))
+    for (column, dtype), found in places.items():
+        if len(found) >= _GATHERED_MIN:
+            wanted = with_both_zeros(from_scalars([values[place] for place in found], dtype))
+            changed[found[0]] = In(column, wanted, has_null=False)
+            for place in found[1:]:
+                del changed[place]
+    return tuple(changed.values())
 
 
 def without_truth(bound: Expr) -> Expr:
@@ -61,9 +99,18 @@ def _absorb(bound: And | Or) -> tuple[Expr, ...]:
     other = And if isinstance(bound, Or) else Or
     if not any(isinstance(arg, other) for arg in bound.args):
         return bound.args
-    alone = [_mirrored(arg) for arg in bound.args if not isinstance(arg, other) and _is_stable(arg)]
+    alone: dict[str, list[Expr]] = {}  # by their text, as many of them would be compared one by one
+    for arg in bound.args:
+        if not isinstance(arg, other) and _is_stable(arg):
+            alone.setdefault(describe(_mirrored(arg)), []).append(_mirrored(arg))
+
+    def is_alone(condition: Expr) -> bool:
+        return condition in alone.get(describe(condition), ())
+
     return tuple(
-        arg for arg in bound.args if not (isinstance(arg, other) and any(_mirrored(part) in alone for part in arg.args))
+        arg
+        for arg in bound.args
+        if not (isinstance(arg, other) and any(is_alone(_mirrored(part)) for part in arg.args))
     )
 
 

@@ -22,7 +22,8 @@ import pyarrow.types as pt
 from lance_io.errors import BindError, EvaluationError
 from lance_io.filters.binding.arguments import Arguments, bind_cast
 from lance_io.filters.binding.binder import Binder, as_type, decode
-from lance_io.filters.binding.coercion import common_type, fit_literal, with_both_zeros
+from lance_io.filters.binding.casts import sql_cast
+from lance_io.filters.binding.coercion import common_type, fit_literal, fit_literals, with_both_zeros
 from lance_io.filters.binding.expression_tree import (
     And,
     Call,
@@ -32,6 +33,7 @@ from lance_io.filters.binding.expression_tree import (
     Function,
     In,
     InList,
+    InLiterals,
     IsNull,
     Literal,
     Not,
@@ -85,6 +87,8 @@ class SqlBinder(Binder):
                 return self._compare(expr, strict=True), _BOOL
             case InList():
                 return self._in_list(expr, strict=True), _BOOL
+            case InLiterals():
+                return self._in_literals(expr, strict=True), _BOOL
             case Call(function, (left, right)) if function in _ARITHMETIC:
                 return self.bind(Call(function, (self._beside(left, right), self._beside(right, left))))
             case Function("%", (left, right)):
@@ -105,6 +109,8 @@ class SqlBinder(Binder):
                 return self._compare(expr, strict=False), _BOOL
             case InList():
                 return self._in_list(expr, strict=False), _BOOL
+            case InLiterals():
+                return self._in_literals(expr, strict=False), _BOOL
             case SqlCast(arg, to, lenient):
                 operand = self.bind(arg)
                 bound = bind_cast(*operand, to, lenient)
@@ -229,15 +235,36 @@ class SqlBinder(Binder):
             else:
                 fits = isinstance(constant, Literal) and _same_kind(constant.value.type, found)
                 values.append(fit_literal(constant.value, found) if fits and isinstance(constant, Literal) else None)
-        if None in values or pt.is_null(found) or pt.is_nested(found):
-            tests = [
-                self._compare_operands(Comparison("=", expr.arg, source), (bound, found), item, strict=False)
-                for source, item in zip(expr.items, items, strict=True)
-            ]
-            return fold(Or(tuple(tests))) if len(tests) > 1 else tests[0]
-        known = [value for value in values if value is not None and value.is_valid]
-        wanted = with_both_zeros(from_scalars(known, found))
-        return fold(In(bound, wanted, has_null=len(known) < len(values)))
+        if pt.is_null(found) or pt.is_nested(found):
+            values = [None] * len(items)
+        tests = [
+            self._compare_operands(Comparison("=", expr.arg, source), (bound, found), item, strict=False)
+            for source, item, value in zip(expr.items, items, values, strict=True)
+            if value is None
+        ]
+        if len(tests) < len(values):
+            known = [value for value in values if value is not None and value.is_valid]
+            wanted = with_both_zeros(from_scalars(known, found))
+            tests.append(fold(In(bound, wanted, has_null=len(known) + len(tests) < len(values))))
+        return fold(Or(tuple(tests))) if len(tests) > 1 else tests[0]
+
+    def _in_literals(self, expr: InLiterals, *, strict: bool) -> Expr:
+        """As `_in_list` of the same literals, which it is wherever one of them does not fit."""
+        bound, found = decode(*self.bind(expr.arg))
+        if pt.is_null(found) or pt.is_nested(found) or id(bound) in self._before_cast:
+            return self._in_list(expr.as_list(), strict=strict)
+        fitted = []
+        for group in expr.groups:
+            try:
+                values = group.values if group.to is None else sql_cast(group.values, group.to, lenient=False)
+            except pa.ArrowInvalid:
+                return self._in_list(expr.as_list(), strict=strict)
+            fits = fit_literals(values, found) if _same_kind(values.type, found) else None
+            if fits is None:
+                return self._in_list(expr.as_list(), strict=strict)
+            fitted.append(fits)
+        wanted = with_both_zeros(pa.concat_arrays(fitted) if fitted else pa.array([], found))
+        return fold(In(bound, wanted, has_null=expr.has_null))
 
     def _uncast_all(self, operand: Operand, literals: list[Operand]) -> tuple[Operand, list[Operand]]:
         """`_uncast` beside several literals, null or of values that must all fit."""

@@ -22,6 +22,7 @@ This module imports sqlglot, which takes a while: import it only for text filter
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -33,11 +34,12 @@ from sqlglot.tokenizer_core import TokenType
 from sqlglot.tokens import Tokenizer as BaseTokenizer
 
 from lance_io.errors import BindError
+from lance_io.filters.syntax.literal_lists import CutList, cut_lists
 
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
 
-TEXT_CHARS_MAX = 1 << 20  # parsing takes some seconds then; long lists of values belong in a join or in `take`
+CUT = "cut"  # key in the `meta` of an IN, whose list is there and not in the tree
 NESTING_MAX = 48  # brackets inside brackets, `not not ...`; a level takes a dozen of the interpreter's thousand frames
 
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
@@ -45,6 +47,7 @@ _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 _PREFIX = frozenset({TokenType.NOT, TokenType.DASH})
 _WORDS = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 _AFTER_FILTER = frozenset({"LIMIT", "OFFSET", "ORDER"})  # a WHERE clause ends there; pylance ignores what follows
+_MAY_END = re.compile(rf";|{'|'.join(_AFTER_FILTER)}", re.IGNORECASE)
 
 
 class LanceFilter(Dialect):
@@ -118,6 +121,7 @@ class LanceFilter(Dialect):
         }
 
         ignored_from: Token | None = None
+        cuts: dict[int, CutList] = {}  # lists that are not in the text, by where they began
 
         def _parse_statement(self) -> exp.Expr | None:
             found = self._parse_disjunction()
@@ -139,6 +143,12 @@ class LanceFilter(Dialect):
 
         def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
             self._expect(TokenType.L_PAREN, "( after IN")
+            cut = self.cuts.get(self._prev.end + 1)
+            if cut is not None:
+                self._expect(TokenType.R_PAREN, ")")
+                found = self.expression(exp.In(this=this, expressions=[]))
+                found.meta[CUT] = cut
+                return found
             values = self._list_until(TokenType.R_PAREN, ")")
             if not values:
                 self._fail("Expected at least one value in the list of IN")
@@ -307,15 +317,15 @@ class LanceFilter(Dialect):
 def parse_syntax(text: str) -> exp.Expr:
     """The syntax tree of a filter; what follows `;`, `limit`, `offset` or `order` is ignored.
 
-    Raises BindError for text that is too long, nested too deeply, or not an expression.
+    Lists of literals that were cut out are `CUT` in the `meta` of the node. Raises BindError for text that is nested
+    too deeply, or not an expression.
     """
-    if len(text) > TEXT_CHARS_MAX:
-        raise BindError(f"the filter has {len(text)} characters, at most {TEXT_CHARS_MAX} are parsed")
     dialect = LanceFilter()
     try:
-        tokens = _first_statement(dialect.tokenize(text))
+        tokens, cuts = _tokenize(dialect, text)
+        tokens = _first_statement(tokens)
         _check_nesting(tokens)
-        found = dialect.parser().parse(tokens, text)[0] if tokens else None
+        found = _parser(dialect, cuts).parse(tokens, text)[0] if tokens else None
     except (ParseError, TokenError) as error:
         raise BindError(f"sql parser error: {_message(error)}; in the filter {_short(text)}") from None
     except RecursionError:
@@ -330,13 +340,14 @@ def check_all_used(text: str) -> None:
 
     Text that is no expression is passed over: that is said when it is parsed.
     """
+    if not _MAY_END.search(cut_lists(text)[0]):
+        return
     dialect = LanceFilter()
     try:
-        tokens = dialect.tokenize(text)
+        tokens, cuts = _tokenize(dialect, text)
         used = _first_statement(tokens)
         _check_nesting(used)
-        parser = dialect.parser()
-        assert isinstance(parser, LanceFilter.Parser), "the dialect's own"
+        parser = _parser(dialect, cuts)
         parser.parse(used, text)
     except (BindError, ParseError, TokenError, RecursionError):
         return
@@ -351,6 +362,37 @@ def check_all_used(text: str) -> None:
         f"sql parser error: expected one expression, found {found} in {_short(text)}. A filter of a read ignores that, "
         "a change would be made of rows that were not meant"
     )
+
+
+def _tokenize(dialect: LanceFilter, text: str) -> tuple[list[Token], list[CutList]]:
+    """The tokens of a text but for lists that were cut out, with their places in the whole text; and these lists."""
+    short, cuts = cut_lists(text)
+    tokens = dialect.tokenize(short)
+    later = iter(cuts)
+    cut, offset, lines, same_line, columns = next(later, None), 0, 0, -1, 0
+    for token in tokens if cuts else ():
+        is_next = cut is not None and token.start + offset >= cut.start
+        if is_next and cut is not None:  # the bracket behind it
+            broken = cut.text.count("\n")
+            last_line = cut.text[cut.text.rfind("\n") + 1 :]
+            if token.line != same_line:
+                same_line, columns = token.line, 0
+            columns = columns + len(cut.text) if not broken else len(last_line) + 1 - token.col
+            offset, lines = offset + len(cut.text), lines + broken
+            cut = next(later, None)
+        if token.line == same_line:
+            token.col += columns
+        token.line += lines
+        token.start += offset
+        token.end += offset
+    return tokens, cuts
+
+
+def _parser(dialect: LanceFilter, cuts: list[CutList]) -> LanceFilter.Parser:
+    parser = dialect.parser()
+    assert isinstance(parser, LanceFilter.Parser), "the dialect's own"
+    parser.cuts = {cut.start: cut for cut in cuts}
+    return parser
 
 
 def _first_statement(tokens: list[Token]) -> list[Token]:

@@ -20,6 +20,7 @@ from lance_io.filters.binding.expression_tree import (
     Comparison,
     Function,
     InList,
+    InLiterals,
     IsNull,
     Literal,
     Not,
@@ -27,7 +28,7 @@ from lance_io.filters.binding.expression_tree import (
     SqlCast,
 )
 from lance_io.filters.binding.sql_types import sql_type
-from lance_io.filters.syntax.sql_dialect import parse_syntax
+from lance_io.filters.syntax.sql_dialect import CUT, parse_syntax
 from lance_io.levels.arrays import scalar
 
 if TYPE_CHECKING:
@@ -202,6 +203,8 @@ class _Rebuilding:
         return Function(name, self._both(node, depth))
 
     def _in(self, node: exp.Expr, depth: int) -> Expr:
+        if CUT in node.meta:
+            return InLiterals(self.build(node.this, depth), *node.meta[CUT].literals())
         return InList(self.build(node.this, depth), tuple(self.build(item, depth) for item in node.expressions))
 
     def _between(self, node: exp.Expr, depth: int) -> Expr:

@@ -1,0 +1,111 @@
+"""Lists of literals behind IN, cut out of a text before it is parsed: the parser takes microseconds for each token.
+
+    a in (1, 2, 3) and b > 1      ->   a in () and b > 1, and `1, 2, 3` as arrays
+
+What is cut is less than what the grammar has: integers, decimal numbers, strings, `X'..'`, `null`, and dates,
+timestamps and decimals as `date '..'`, with commas, blanks and comments between them. A list with anything else stays
+where it is, and so do all lists of a text in which a quote or comment has no end, or comments are nested.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lance_io.filters.binding.expression_tree import LiteralGroup
+from lance_io.filters.binding.sql_types import sql_type
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CUT_CHARS_MIN: Final = 256  # shorter lists are parsed
+_COMMENT: Final = r"--[^\r\n]*+|/\*(?:[^*/]|\*(?!/)|/(?!\*))*+\*/"
+_SINGLE: Final = r"'(?:[^']|'')*+'"
+_DOUBLE: Final = r'"(?:[^"]|"")*+"'
+_BLANKS: Final = rf"(?:[ \t\r\n]|{_COMMENT})*+"
+_TYPE: Final = r"date|(?:timestamp|datetime)(?:\([0369]\))?|decimal\([0-9]{1,2},[0-9]{1,2}\)"
+_NUMBER: Final = r"-?[0-9]+(?:\.[0-9]+(?:e[+-]?[0-9]{1,3})?|e[+-]?[0-9]{1,3})"
+_INTEGER: Final = r"-?[0-9]{1,20}"
+_BYTES: Final = r"x'(?:[0-9a-f]{2})*+'"
+_TYPED: Final = rf"(?:{_TYPE})[ \t\r\n]*{_SINGLE}"
+_KINDS: Final = (_NUMBER, _INTEGER, _SINGLE, _DOUBLE, _BYTES, "null", _TYPED)
+_PADDED: Final = rf"{_BLANKS}(?:{'|'.join(_KINDS)}){_BLANKS}"
+
+_LIST: Final = re.compile(rf"\({_PADDED}(?:,{_PADDED})*+\)", re.IGNORECASE | re.ASCII)
+_ITEMS: Final = re.compile(rf"{_COMMENT}|{'|'.join(f'({kind})' for kind in _KINDS)}", re.IGNORECASE | re.ASCII)
+_PIECES: Final = re.compile(
+    rf"{_COMMENT}|{_SINGLE}|{_DOUBLE}|`(?:[^`]|``)*+`|(?P<unknown>/\*|\{{#|['\"`])"
+    r"|(?<=[ \t\r\n)\]`])in[ \t\r\n]*(?P<list>\()",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class CutList:
+    """A list that was cut out.
+
+    start  of what was cut in the whole text, behind the bracket; text: what was cut
+    """
+
+    start: int
+    text: str
+
+    def literals(self) -> tuple[tuple[LiteralGroup, ...], bool]:
+        """The literals by their types, as the parser would take them, and whether null is one of them."""
+        found = _ITEMS.findall(self.text)
+        numbers, integers, single, double, octets, nulls, typed = (
+            [one[kind] for one in found if one[kind]] for kind in range(len(_KINDS))
+        )
+        groups = [
+            *_integers(integers),
+            LiteralGroup(pa.array(map(float, numbers), pa.float64())),
+            LiteralGroup(pa.array([*_unquoted(single), *_unquoted(double)], pa.string())),
+            LiteralGroup(pa.array([bytes.fromhex(one[2:-1]) for one in octets], pa.binary())),
+            *_typed(typed),
+        ]
+        return tuple(group for group in groups if len(group.values)), bool(nulls)
+
+
+def cut_lists(text: str) -> tuple[str, list[CutList]]:
+    """The text without the contents of its long lists of literals, and these in order."""
+    if len(text) < CUT_CHARS_MIN:
+        return text, []
+    kept, cuts, at, copied = list[str](), list[CutList](), 0, 0
+    while (piece := _PIECES.search(text, at)) is not None:
+        at = piece.end()
+        if piece["unknown"]:
+            return text, []
+        if piece["list"] is None:
+            continue
+        found = _LIST.match(text, at - 1)
+        if found is not None and found.end() - at > CUT_CHARS_MIN:
+            kept.append(text[copied:at])
+            copied = at = found.end() - 1
+            cuts.append(CutList(found.start() + 1, text[found.start() + 1 : copied]))
+    return "".join([*kept, text[copied:]]), cuts
+
+
+def _integers(digits: list[str]) -> Iterable[LiteralGroup]:
+    numbers = [int(one) for one in digits]
+    if not numbers or (min(numbers) >= -(1 << 63) and max(numbers) < 1 << 63):
+        yield LiteralGroup(pa.array(numbers, pa.int64()))
+        return
+    yield LiteralGroup(pa.array([one for one in numbers if -(1 << 63) <= one < 1 << 63], pa.int64()))
+    yield LiteralGroup(pa.array([one for one in numbers if 1 << 63 <= one < 1 << 64], pa.uint64()))
+    yield LiteralGroup(pa.array([float(one) for one in numbers if not -(1 << 63) <= one < 1 << 64], pa.float64()))
+
+
+def _unquoted(texts: list[str]) -> list[str]:
+    return [one[1:-1].replace(one[0] * 2, one[0]) for one in texts]
+
+
+def _typed(literals: list[str]) -> Iterable[LiteralGroup]:
+    by_type: dict[str, list[str]] = {}
+    for one in literals:
+        name, quote, text = one.partition("'")
+        by_type.setdefault(name.strip().upper(), []).append(quote + text)
+    for name, texts in by_type.items():
+        yield LiteralGroup(pa.array(_unquoted(texts), pa.string()), sql_type(name))
