@@ -1,7 +1,9 @@
 """Whatever users hand over, as record batches of one schema.
 
 tables, batches, readers, datasets, scanners    of Arrow, pylance, lance_io, or anything with `__arrow_c_stream__`
-data frames                                     of pandas and polars
+data frames                                     of pandas and polars, lazy ones too, which are collected in batches
+arrays of numpy                                 of two dimensions or more, as a column of fixed-size lists
+names of local files                            with the ending of CSV, Parquet or Arrow; a `pathlib.Path` to one
 datasets of Hugging Face, streamed ones too
 dict of lists, list of dicts, list of pydantic models
 iterables of record batches                     with a schema, to which they are cast
@@ -12,10 +14,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from os import PathLike
 from typing import Any, Final, overload
 
+import numpy as np
 import pyarrow as pa
 
+from lance_io.dataset.write.source_files import open_file
 from lance_io.errors import SchemaError, UsageError
 from lance_io.levels.plain_types import plain_batch, plain_schema
 from lance_io.levels.retype import as_type
@@ -65,6 +70,13 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
         return rows_of(pa.Table.from_pandas(data, schema=schema))
     if _is_from(data, "polars", "DataFrame"):
         return rows_of(data.to_arrow())
+    if _is_from(data, "polars", "LazyFrame"):
+        return _collected(data)
+    if isinstance(data, np.ndarray):
+        return rows_of(_as_lists(data, schema))
+    if isinstance(data, (str, PathLike)):
+        found, batches, num_rows = open_file(data, schema)
+        return Rows(found, batches, num_rows) if schema is None else Rows(schema, _cast(batches, schema), num_rows)
     if any(_is_from(data, "datasets", name) for name in ("Dataset", "IterableDataset")):
         return _hugging_face(data, schema)
     if any(_is_from(data, "datasets", name) for name in ("DatasetDict", "IterableDatasetDict")):
@@ -110,6 +122,33 @@ async def _plain_async(batches: AsyncIterator[pa.RecordBatch], schema: pa.Schema
         yield await in_thread(plain_batch, batch, schema)
 
 
+def _collected(frame: Any) -> Rows:
+    """A lazy frame of polars, computed while it is read."""
+    import polars
+
+    schema = polars.DataFrame(schema=frame.collect_schema()).to_arrow().schema
+    frames = frame.collect_batches(maintain_order=True)
+    return Rows(schema, _cast((batch for part in frames for batch in part.to_arrow().to_batches()), schema))
+
+
+def _as_lists(values: Any, schema: pa.Schema | None) -> pa.Table:
+    """An array as one column of fixed-size lists, called "vector" unless the schema has another name."""
+    is_plain = values.dtype.kind in "biuf"
+    if values.ndim < 2 or not is_plain or 0 in values.shape[1:] or (schema is not None and len(schema) != 1):
+        wanted = "" if schema is None else f" and a schema of one column, found {len(schema)}"
+        raise UsageError(
+            "expected an array of numbers in two dimensions or more, rows first, which becomes a column of fixed-size "
+            f"lists{wanted}; found one of {values.dtype} in the shape {values.shape}. A dict or a table names columns"
+        )
+    mask = np.ma.getmaskarray(values).reshape(-1) if isinstance(values, np.ma.MaskedArray) else None
+    flat = np.ascontiguousarray(np.ma.getdata(values), values.dtype.newbyteorder("=")).reshape(-1)
+    column = pa.array(flat, mask=mask)
+    for size in reversed(values.shape[1:]):
+        column = pa.FixedSizeListArray.from_arrays(column, size)
+    table = pa.table({schema.names[0] if schema is not None else "vector": column})
+    return table if schema is None else table.cast(schema)
+
+
 def _hugging_face(data: Any, schema: pa.Schema | None) -> Rows:
     """Its rows as they are seen: what was selected or filtered, in the order that they were put into."""
     schema = schema if data.features is None else data.features.arrow_schema
@@ -125,13 +164,19 @@ def _stream(data: Any, schema: pa.Schema | None) -> Rows:
     if callable(to_reader):
         return rows_of(to_reader())
     if hasattr(data, "__arrow_c_stream__"):
-        return rows_of(pa.RecordBatchReader.from_stream(data))
+        try:
+            return rows_of(pa.RecordBatchReader.from_stream(data))
+        except pa.ArrowInvalid as error:
+            raise TypeError(f"expected columns with names, found {type(data)}, a column alone: {error}") from error
     if not isinstance(data, Iterable):
         raise TypeError(
             f"Unknown data type {type(data)}. Give a table, a data frame, a reader, a dataset, or record batches"
         )
     if schema is None:
-        raise UsageError("Must provide schema to write dataset from RecordBatch iterable")
+        raise UsageError(
+            f"Must provide schema to write dataset from RecordBatch iterable, found {type(data)} without one. Rows are "
+            "a table, a data frame, a reader, a dataset, a dict of lists, a list of dicts, record batches with schema="
+        )
     return Rows(schema, _cast(iter(data), schema))
 
 

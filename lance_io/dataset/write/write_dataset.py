@@ -63,7 +63,9 @@ def write_dataset(
 ) -> LanceDataset:
     """Write rows to a table; gives the version that holds them.
 
-    data_obj              a table, data frame, reader, dataset, scanner, dict of lists, list of dicts, or record batches
+    data_obj              a table, data frame, lazy frame, reader, dataset, scanner, dict of lists, list of dicts,
+                          record batches, an array of two dimensions (a column "vector"), or a local file in CSV,
+                          Parquet or Arrow: a `pathlib.Path`, or its name with the ending of one
     uri                   where, or an open dataset (which stays at its version)
     schema                for data that carries none
     mode                  "create", "append" or "overwrite"; the last two create a table that is not there
