@@ -32,7 +32,7 @@ class CompactionOptions:
 
     target_rows_per_fragment  rows that a fragment should have; smaller ones are put together
     max_rows_per_group        rows of a batch, in files of version 0.1
-    max_bytes_per_file        bytes at which a data file ends, None for that of `write_dataset`
+    max_bytes_per_file        stored bytes at which a data file ends, None for those of `write_dataset`
     materialize_deletions     whether fragments are rewritten for their deleted rows, where these are more than the
                               share `materialize_deletions_threshold` of all
     num_threads               accepted; work is bounded by the processors

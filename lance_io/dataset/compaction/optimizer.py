@@ -209,7 +209,8 @@ class DatasetOptimizer:
         target_rows_per_fragment  rows that a fragment should have, 1,048,576 by default. Neighbours with fewer are put
                                   together; one without such a neighbour stays
         max_rows_per_group        rows of a batch, in files of version 0.1
-        max_bytes_per_file        bytes at which a data file ends
+        max_bytes_per_file        stored bytes at which a data file ends, as in `write_dataset`; fragments with nearly
+                                  as many stay as they are, and do not part those that are put together
         materialize_deletions, materialize_deletions_threshold  whether fragments are rewritten for their deleted rows,
                                   where these are more than this share of all: 0.1 by default
         defer_index_remap         record where rows went instead of taking them out of indices

@@ -1,7 +1,8 @@
 """Which fragments are rewritten together (spec: commit, section 10). Pure.
 
-candidate   a fragment with fewer rows than are wanted, or with too many deleted ones
-run         candidates side by side that the same indices cover
+candidate   a fragment with fewer rows than are wanted, unless it has all the bytes that a file may have, or with too
+            many deleted rows
+run         candidates side by side that the same indices cover; with a limit of bytes others may lie between them
 bin         a part of a run that has the rows wanted; what is left at the end joins the last one: a task
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from lance_io.dataset.write.data_files import BYTES_PER_FILE, is_full_sized
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -63,14 +66,24 @@ def _is_dirty(fragment: SourceFragment, options: CompactionOptions) -> bool:
     return fragment.num_deleted / fragment.physical_rows > options.materialize_deletions_threshold
 
 
+def _is_full_sized(fragment: SourceFragment, options: CompactionOptions) -> bool:
+    limit_bytes = options.max_bytes_per_file or BYTES_PER_FILE
+    return is_full_sized(fragment.physical_rows, fragment.num_bytes, limit_bytes)
+
+
 def _runs(fragments: Iterable[SourceFragment], options: CompactionOptions) -> Iterator[list[SourceFragment]]:
-    """Neighbours that may go together. One small fragment without deletions gains nothing by itself."""
+    """Neighbours that may go together. One small fragment without deletions gains nothing by itself.
+
+    What is rewritten comes to lie behind what stays. A limit of bytes would find what it has left of two runs side by
+    side then, and join it the next time: so fragments that stay do not part them.
+    """
     excluded = frozenset(options.excluded_fragment_ids)
     run: list[SourceFragment] = []
     for fragment in fragments:
-        is_small = fragment.physical_rows < options.target_rows_per_fragment
+        is_small = fragment.physical_rows < options.target_rows_per_fragment and not _is_full_sized(fragment, options)
         is_chosen = fragment.fragment_id not in excluded and (is_small or _is_dirty(fragment, options))
-        if run and (not is_chosen or run[-1].covered_by != fragment.covered_by):
+        parts = fragment.fragment_id in excluded or not options.max_bytes_per_file
+        if run and (run[-1].covered_by != fragment.covered_by if is_chosen else parts):
             yield run
             run = []
         if is_chosen:

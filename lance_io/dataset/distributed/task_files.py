@@ -19,13 +19,7 @@ from uuid import UUID, uuid4
 
 from lance_io.dataset.distributed.write_job import run_writes, write_target
 from lance_io.dataset.version.describe import fragment_metadata
-from lance_io.dataset.write.data_files import (
-    PIECES_PER_FILE,
-    FileLimits,
-    NewFiles,
-    NextBatch,
-    data_file_name,
-)
+from lance_io.dataset.write.data_files import FileLimits, NewFiles, NextBatch, data_file_name
 from lance_io.dataset.write.input_data import AsyncRows, Rows
 from lance_io.plans.plan import RollBackOnError, drive_async
 from lance_io.runtime.feeding import run_fed
@@ -151,7 +145,7 @@ class TaskFiles(NewFiles):
             waiting = deque(self._small(batch))
             while waiting:
                 piece = waiting.popleft()
-                if self._file is None or not self._is_full():
+                if self._file is None or not self._is_full:
                     yield from self._put(piece)
                     continue
                 held.append(piece)
@@ -169,8 +163,7 @@ class TaskFiles(NewFiles):
 
     def _small(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Slices that are small beside a file."""
-        row_bytes = max(1, batch.nbytes // max(1, batch.num_rows))
-        num_rows = max(1, min(self._limits.num_bytes // PIECES_PER_FILE // row_bytes, self._limits.rows))
+        num_rows = min(self._limits.rows_per_piece(batch), self._limits.rows)
         for start in range(0, batch.num_rows, num_rows):
             yield batch if num_rows >= batch.num_rows else batch.slice(start, num_rows)
 
@@ -182,6 +175,7 @@ class TaskFiles(NewFiles):
             room = self._limits.rows - self._writer.num_rows if self._is_rows_hard else piece.num_rows
             yield from file.write(piece.slice(0, room))
             piece = piece.slice(min(room, piece.num_rows))
+            yield from self._look_if_full()
             if self._is_rows_hard and self._writer.num_rows >= self._limits.rows:
                 yield from self._end_file()
 

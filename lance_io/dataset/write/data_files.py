@@ -21,8 +21,10 @@ from lance_io.dataset.write.written_files import remember_written
 from lance_io.errors import LanceError, OperationError, SchemaError, UnsupportedError, UsageError
 from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.dictionary_room import DictionaryRoom, has_narrow_dictionaries
-from lance_io.file.write.file_bytes import PAGE_BYTES
+from lance_io.file.write.file_bytes import NEARLY, PAGE_BYTES
+from lance_io.file.write.page_sizes import PageSizes
 from lance_io.file.write.uploads import key_beside
+from lance_io.file.write.write_plan import file_plan
 from lance_io.file.write.writers import FileWriting
 from lance_io.format.version import V0_1
 from lance_io.io import trace_events
@@ -55,6 +57,8 @@ T = TypeVar("T")
 ROWS_PER_FILE: Final = 1 << 20
 BYTES_PER_FILE: Final = 90 << 30
 PIECES_PER_FILE: Final = 16  # how finely batches are cut where the size of files is bounded
+ROWS_PER_FILE_MIN: Final = 1024  # a limit of bytes makes no file of fewer rows,
+BYTES_PER_FILE_MIN: Final = PAGE_BYTES // 2  # unless it has these bytes: any full page of a column that is stored plain
 
 
 def data_file_name() -> str:
@@ -65,7 +69,7 @@ def data_file_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """When a data file ends: at `rows`, or once it has `num_bytes`; and what may be in it.
+    """When a data file ends: at `rows`, or about `num_bytes` as they are stored; and what may be in it.
 
     page_bytes   leaf data at which a page closes, None for the default
     cache_bytes  leaf data that may wait for its page, None for that of full pages
@@ -101,6 +105,12 @@ class FileLimits:
             return self
         return replace(self, rows=-(-self.rows // self.group_rows) * self.group_rows)
 
+    def rows_per_piece(self, batch: pa.RecordBatch) -> int:
+        """How finely a batch is cut, so that pieces are small beside a file."""
+        row_bytes: int = max(1, batch.nbytes // max(1, batch.num_rows))
+        file_bytes = max(self.num_bytes, min(ROWS_PER_FILE_MIN * row_bytes, PAGE_BYTES))
+        return max(1, file_bytes // PIECES_PER_FILE // row_bytes)
+
     @property
     def options(self) -> dict[str, Any]:
         """What of them concerns the inside of a file."""
@@ -109,6 +119,16 @@ class FileLimits:
 
 
 _DEFAULT_LIMITS: Final = FileLimits()
+
+
+def may_end(num_rows: int, num_bytes: int) -> bool:
+    """Whether a file of these rows, which take so many bytes, is large enough for a limit of bytes to end it."""
+    return num_rows >= ROWS_PER_FILE_MIN or num_bytes >= BYTES_PER_FILE_MIN
+
+
+def is_full_sized(num_rows: int, num_bytes: int, limit_bytes: int) -> bool:
+    """Whether a file of a table is as large as this limit of bytes makes files."""
+    return num_bytes >= limit_bytes * NEARLY and may_end(num_rows, num_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +205,11 @@ class NewFiles:
         }
         self._warned_of: set[str] = set()
         self._batches = _batches(limits) if version == V0_1 else None
+        self._page_sizes: PageSizes | None = None
         self._file: FileWriting | None = None
         self._splits = splits
         self._room = DictionaryRoom() if version != V0_1 and has_narrow_dictionaries(schema) else None
+        self._is_full = False
         self._first_row = 0 if checks_texts else None
         self._name = ""
         self._written: dict[int | None, list[str]] = {}  # keys by base path
@@ -207,9 +229,7 @@ class NewFiles:
             yield from self._make_room(piece)
             file = self._file or self._open()
             yield from file.write(piece, held=held)
-            if self._is_full():
-                yield from self._finish()
-                yield from self._close()
+            yield from self._end_if_full()
 
     def _make_room(self, piece: pa.RecordBatch) -> Plan[None]:
         """End the file before rows with which it would have too many values for a dictionary column.
@@ -230,9 +250,7 @@ class NewFiles:
         """Write some rows by what writes their pages as they are; all of them go into one file."""
         file = self._file or self._open()
         yield from file.copy(pages)
-        if self._is_full():
-            yield from self._finish()
-            yield from self._close()
+        yield from self._end_if_full()
 
     def finish(self) -> Plan[None]:
         """Complete the last file, when all rows are written, or those of a fragment."""
@@ -290,7 +308,7 @@ class NewFiles:
         piece_bytes = self._limits.num_bytes // PIECES_PER_FILE
         rows_max = batch.num_rows
         if batch.get_total_buffer_size() * batch.num_columns > piece_bytes:  # a bound that costs less than `nbytes`
-            rows_max = max(1, piece_bytes // max(1, batch.nbytes // batch.num_rows))
+            rows_max = self._limits.rows_per_piece(batch)
         while start < batch.num_rows:
             room = self._limits.rows - (0 if self._file is None else self._writer.num_rows)
             num_rows = min(room, rows_max, batch.num_rows - start)
@@ -302,15 +320,27 @@ class NewFiles:
         assert self._file is not None
         return self._file.writer
 
-    def _is_full(self) -> bool:
-        num_bytes = self._writer.size_bytes + self._writer.held_bytes
-        return self._writer.num_rows >= self._limits.rows or num_bytes >= self._limits.num_bytes
+    def _end_if_full(self) -> Plan[None]:
+        yield from self._look_if_full()
+        if self._is_full:
+            yield from self._finish()
+            yield from self._close()
+
+    def _look_if_full(self) -> Plan[None]:
+        """Whether the open file has reached a limit."""
+        assert self._file is not None
+        writer, limits = self._writer, self._limits
+        self._is_full = writer.num_rows >= limits.rows
+        if not self._is_full and may_end(writer.num_rows, writer.size_bytes):
+            self._is_full = yield from self._file.reaches(limits.num_bytes)
 
     def _open(self) -> FileWriting:
-        self._name, self._place = self._new_name(), next(self._turn)
+        self._name, self._place, self._is_full = self._new_name(), next(self._turn), False
         folder = self._place.folder
         key = folder.key(self._name)
-        options = {**self._options, "first_row": self._first_row}
+        if self._page_sizes is None and self._version != V0_1:
+            self._page_sizes = PageSizes(file_plan(self._schema, self._version).num_columns)
+        options = {**self._options, "first_row": self._first_row, "page_sizes": self._page_sizes}
         self._file = FileWriting(folder.store, key, self._schema, self._version, batches=self._batches, **options)
         if self._progress is not None:
             self._progress.begin(FragmentMetadata(0, [], 0))

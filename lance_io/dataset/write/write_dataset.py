@@ -69,7 +69,8 @@ def write_dataset(
     uri                   where, or an open dataset (which stays at its version)
     schema                for data that carries none
     mode                  "create", "append" or "overwrite"; the last two create a table that is not there
-    max_rows_per_file, max_bytes_per_file  when another data file, and with it another fragment, is begun
+    max_rows_per_file, max_bytes_per_file  when another data file (a fragment) is begun: at these rows,
+                          or about these bytes as they are stored, but not before 1,024 rows or a page of 4 MiB
     max_page_bytes        leaf data of a page at most; data_cache_bytes: leaf data that may wait for its page
     commit_lock           callable that makes a context manager for a version number, entered around the commit
     progress              told of every fragment

@@ -80,6 +80,11 @@ class ColumnQueue:
         if self._num_rows:
             yield self._close()
 
+    def peek(self) -> Iterator[ClosedPage]:
+        """The page that these rows would be, if any are there; they go on waiting."""
+        if self._num_rows:
+            yield self._page()
+
     def _fitting(self, chunk: LeafChunk, num_bytes: int) -> int:
         """How many rows of a chunk of this size still belong to the open page; none when they begin another."""
         if self._num_rows and self._entries_max and self._entries + self._new_entries(chunk) > self._entries_max:
@@ -103,8 +108,11 @@ class ColumnQueue:
         self._num_rows += chunk.num_rows
         self.num_bytes += num_bytes
 
+    def _page(self) -> ClosedPage:
+        return ClosedPage(self.column, self._first_row, self._chunks, self.num_bytes)
+
     def _close(self) -> ClosedPage:
-        page = ClosedPage(self.column, self._first_row, self._chunks, self.num_bytes)
+        page = self._page()
         self._first_row += self._num_rows
         self._chunks, self._num_rows, self.num_bytes = [], 0, 0
         self._dictionary, self._entries = None, 0

@@ -61,6 +61,18 @@ class _Column:
         is_empty = pa.types.is_struct(self.path.leaf_type) and not self.path.leaf_type.num_fields
         return NodeKind.STRUCT if is_empty else kind
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Data that waits for a page."""
+        if self.queue is not None:
+            return self.queue.num_bytes
+        return END_BYTES * self.num_rows if self.lengths else 0
+
+    def lengths_page(self) -> ClosedPage:
+        """The page of the lists that wait."""
+        chunks = [LeafChunk((), one, 0, len(one)) for one in self.lengths]
+        return ClosedPage(self.index, _NO_ROWS, chunks, self.waiting_bytes)
+
     def walk(self) -> Iterator[_Column]:
         yield self
         for child in self.children:
@@ -94,10 +106,9 @@ class ArrayQueues:
         return [column for top in self._tops for column in top.walk()]
 
     @property
-    def num_bytes(self) -> int:
-        """Data that is held."""
-        queues = sum(column.queue.num_bytes for column in self._columns if column.queue is not None)
-        return queues + sum(END_BYTES * column.num_rows for column in self._columns if column.lengths)
+    def waiting_bytes(self) -> list[int]:
+        """Data that is held, by column."""
+        return [column.waiting_bytes for column in self._columns]
 
     def add(self, arrays: Iterable[pa.Array], *, held: bool) -> Iterator[ClosedPage]:
         """The pages that these rows fill; rows are queued as this is consumed.
@@ -185,6 +196,19 @@ class ArrayQueues:
         for top in self._tops:
             yield from self._flush(top, is_end=True)
 
+    def peek(self) -> Iterator[ClosedPage]:
+        """The pages that values would be which wait; they go on waiting."""
+        for column in self._columns:
+            if column.queue is not None:
+                yield from column.queue.peek()
+            elif column.lengths:
+                yield column.lengths_page()
+
+    def close_pages(self) -> Iterator[ClosedPage]:
+        """The pages of the rows that wait, in a file that goes on."""
+        for top in self._tops:
+            yield from self._flush(top)
+
     def _flush(self, column: _Column, *, is_end: bool = False) -> Iterator[ClosedPage]:
         """Close what waits in a column and those below; at the end of the file with what every column must have."""
         had_rows = column.has_pages or bool(column.num_rows)
@@ -199,10 +223,9 @@ class ArrayQueues:
                     yield ClosedPage(column.index, _NO_ROWS, (), 0)
             case _:
                 if column.lengths:
-                    chunks = [LeafChunk((), one, 0, len(one)) for one in column.lengths]
-                    num_bytes, column.lengths = END_BYTES * column.num_rows, []
-                    column.num_rows, column.has_pages = 0, True
-                    yield ClosedPage(column.index, _NO_ROWS, chunks, num_bytes)
+                    page = column.lengths_page()
+                    column.lengths, column.num_rows, column.has_pages = [], 0, True
+                    yield page
         for child in column.children:
             yield from self._flush(child, is_end=is_end)
         if is_end and had_rows and column.children and column.kind is not NodeKind.STRUCT:

@@ -112,6 +112,11 @@ class BatchedFileWriter:
         """Of rows that wait for a batch."""
         return sum(array.nbytes for arrays in self._waiting for array in arrays)
 
+    def reaches(self, num_bytes: int) -> Plan[bool]:
+        """Whether the batches that are written have so many bytes."""
+        yield from ()
+        return self.size_bytes >= num_bytes
+
     # -- rows -------------------------------------------------------------------------------------------------------
 
     def ingest(self, batch: pa.RecordBatch) -> list[pa.Array]:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from lance_io.file.write.blob_pages import BlobSink
 from lance_io.file.write.file_layout import FilePlaces
 from lance_io.file.write.leaf_queues import LeafQueues
+from lance_io.file.write.page_sizes import PageSizes
 from lance_io.file.write.uploads import GatheredWrites
 from lance_io.file.write.write_plan import file_plan
 from lance_io.format.version import V2_0
@@ -54,6 +55,7 @@ GATHERED_ROWS: Final = 8192  # smaller batches are put together first: a batch c
 GATHERED_BYTES: Final = 1 * MIB
 GATHERED_BATCHES: Final = 1024
 WRITTEN_AT_ONCE_BYTES: Final = 64 * KIB  # smaller pages share a write
+NEARLY: Final = 0.9  # share of a limit of bytes at which a file may end
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class FileWriter:
     checks_rows      whether what the rows add up to is compared with what goes into pages
     first_row        number of the first row among all that are written, for errors; None for rows that are in a table
                      already, and whose texts are taken as they are
+    page_sizes       how large rows become as pages, known from other files of such rows
 
     Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for encoding
     options that make no sense. After an error in `add` or `finish` the file cannot be completed.
@@ -109,6 +112,7 @@ class FileWriter:
         payloads: PayloadReader | None = None,
         checks_rows: bool = False,
         first_row: int | None = 0,
+        page_sizes: PageSizes | None = None,
     ) -> None:
         self.path = path
         self.schema = schema
@@ -120,6 +124,7 @@ class FileWriter:
         self._page_bytes = max(1, page_bytes * COLUMNS_AT_FULL_SIZE // max(COLUMNS_AT_FULL_SIZE, plan.num_columns))
         self._cache_bytes = self._page_bytes if cache_bytes is None else cache_bytes // max(1, len(schema))
         self._queues = self._make_queues()
+        self._page_sizes = PageSizes(plan.num_columns) if page_sizes is None else page_sizes
         self._places = FilePlaces(version, plan.num_columns, plan.blob_columns)
         self._blobs = BlobSink(
             self._places, sink, references=blob_references, new_name=new_blob_name, payloads=payloads
@@ -146,12 +151,40 @@ class FileWriter:
     @property
     def held_bytes(self) -> int:
         """Leaf data of the rows that are held or being encoded, and initialisation data, in bytes."""
-        return self._queues.num_bytes + self._gathered_bytes + self._encoding_bytes + self._places.held_bytes
+        waiting = sum(self._queues.waiting_bytes) + self._gathered_bytes
+        return waiting + self._encoding_bytes + self._places.held_bytes
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the file so far."""
-        return self._places.size_bytes
+        """Bytes of the file so far: of the pages that have been encoded."""
+        return self._places.size_bytes + self._places.held_bytes
+
+    @property
+    def _expected_bytes(self) -> int:
+        """Bytes that the file will have with the rows that wait."""
+        waiting = self._page_sizes.estimate(self._queues.waiting_bytes)
+        return self.size_bytes + waiting + self._page_sizes.estimate_all(self._gathered_bytes)
+
+    def reaches(self, num_bytes: int) -> Plan[bool]:
+        """Whether the file with all its rows has about so many bytes as they are stored, at least `NEARLY` of them.
+
+        What waits counts by how the pages of its column have come out so far. Where that says yes, the pages are closed
+        to see it; of columns without any yet what waits is encoded for its size alone.
+        """
+        if self._expected_bytes < num_bytes:
+            return False
+        if self.size_bytes >= num_bytes:
+            return True
+        yield from self._add_gathered()
+        unknown = [page for page in self._queues.peek() if not self._page_sizes.knows(page.column)]
+        for page in unknown:
+            encoded = yield Compute(partial(self._queues.encode, page), partial(int, page.num_bytes))
+            self._page_sizes.sample(page, encoded)
+        if self._expected_bytes < num_bytes:
+            return False
+        yield from self._write_pages(self._queues.close_pages())
+        yield from self._writes.flush()
+        return self.size_bytes >= num_bytes * NEARLY
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
@@ -264,6 +297,7 @@ class FileWriter:
             yield from self._write_encoded(page, made)
 
     def _write_encoded(self, page: ClosedPage, encoded: list[EncodedPage]) -> Plan[None]:
+        self._page_sizes.add(page, encoded)
         first_row = page.first_row
         for one in encoded:
             for buffers in self._places.page(page.column, first_row, one):

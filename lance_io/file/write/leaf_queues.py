@@ -66,9 +66,9 @@ class LeafQueues:
             self._of_top.append(self._columns[first:])
 
     @property
-    def num_bytes(self) -> int:
-        """Leaf data that is held."""
-        return sum(column.queue.num_bytes for column in self._columns)
+    def waiting_bytes(self) -> list[int]:
+        """Leaf data that is held, by column."""
+        return [column.queue.num_bytes for column in self._columns]
 
     def add(self, arrays: Iterable[pa.Array], *, held: bool) -> Iterator[ClosedPage]:
         """The pages that these rows fill; rows are queued as this is consumed."""
@@ -85,6 +85,15 @@ class LeafQueues:
         """The pages of the rows that are left."""
         for column in self._columns:
             yield from column.queue.flush()
+
+    def peek(self) -> Iterator[ClosedPage]:
+        """The same, and the rows go on waiting."""
+        for column in self._columns:
+            yield from column.queue.peek()
+
+    def close_pages(self) -> Iterator[ClosedPage]:
+        """The same as `flush`, in a file that goes on."""
+        return self.flush()
 
     def encode(self, page: ClosedPage) -> list[EncodedPage]:
         """One page; more only where the format cannot hold these rows in one."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
     from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.file_bytes import WrittenFile
+    from lance_io.file.write.page_sizes import PageSizes
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
@@ -59,7 +60,7 @@ class FileWriting:
     blob_table  the folder of the table, if that manages its blobs
     new_blob_name  makes the names of their files then
     payloads    reads blobs that batches name in other files
-    checks_rows, first_row  as for `FileWriter`
+    checks_rows, first_row, page_sizes  as for `FileWriter`
     Everything else is as for `FileWriter`.
     """
 
@@ -80,6 +81,7 @@ class FileWriting:
         payloads: PayloadReader | None = None,
         checks_rows: bool = False,
         first_row: int | None = 0,
+        page_sizes: PageSizes | None = None,
     ) -> None:
         self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
         self.writer: FileWriter | BatchedFileWriter
@@ -101,6 +103,7 @@ class FileWriting:
                 payloads=payloads,
                 checks_rows=checks_rows,
                 first_row=first_row,
+                page_sizes=page_sizes,
             )
         self._over: str | None = None  # why nothing can be written any more
         self._written: WrittenFile | None = None
@@ -120,6 +123,10 @@ class FileWriting:
         yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
         if checked is not None:
             yield from self._or_abort(ask(Result(checked)))
+
+    def reaches(self, num_bytes: int) -> Plan[bool]:
+        """Whether the file has so many bytes, as `FileWriter.reaches` counts them."""
+        return (yield from self._or_abort(self.writer.reaches(num_bytes)))
 
     def copy(self, pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
         """Append rows by what writes their pages as they are, in a file of version 2.x."""
