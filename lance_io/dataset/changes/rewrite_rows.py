@@ -18,6 +18,7 @@ from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.dataset.write.data_files import NewFiles
 from lance_io.dataset.write.schema_fit import check_mixture, check_version
 from lance_io.levels.arrays import values_of
+from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
 from lance_io.table.manifest.row_ids import encode_row_ids
 
@@ -86,7 +87,7 @@ def move_rows(
     yield EachInPlan(rows, moved.add)
     yield from files.finish()
     deletion = yield from deletion_of(state, moved.offsets.by_fragment())
-    return MovedRows(deletion, moved.fragments())
+    return MovedRows(deletion, (yield from moved.fragments()))
 
 
 class _Moved:
@@ -109,18 +110,19 @@ class _Moved:
             yield from self._files.add(part.drop_columns(system))
             self._told.add(part.num_rows)
 
-    def fragments(self) -> tuple[Fragment, ...]:
+    def fragments(self) -> Plan[tuple[Fragment, ...]]:
         """The new fragments, each with its part of the ids."""
         return with_row_ids(self._files.fragments, np.concatenate(self._ids) if self._ids else None)
 
 
-def with_row_ids(fragments: Sequence[Fragment], ids: U64Array | None) -> tuple[Fragment, ...]:
+def with_row_ids(fragments: Sequence[Fragment], ids: U64Array | None) -> Plan[tuple[Fragment, ...]]:
     """New fragments with stable row ids: the first rows of all have these, in their order; None for none."""
     if ids is None or not fragments:
         return tuple(fragments)
     ends = np.cumsum([fragment.physical_rows for fragment in fragments])
     parts = np.split(ids, ends[:-1])
+    encoded = yield Compute(lambda: [encode_row_ids(part) for part in parts], lambda: ids.nbytes)
     return tuple(
-        replace(fragment, row_ids=encode_row_ids(part)) if len(part) else fragment
-        for fragment, part in zip(fragments, parts, strict=True)
+        replace(fragment, row_ids=sequence) if len(part) else fragment
+        for fragment, part, sequence in zip(fragments, parts, encoded, strict=True)
     )

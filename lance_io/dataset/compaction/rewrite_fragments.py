@@ -24,6 +24,7 @@ from lance_io.dataset.write.data_files import BYTES_PER_FILE, FileLimits, NewFil
 from lance_io.dataset.write.schema_fit import check_version
 from lance_io.file.write.file_bytes import COLUMNS_AT_FULL_SIZE, PAGE_BYTES
 from lance_io.limits import IO_BUFFER_BYTES, KIB, MIB, SCAN_PIECE_BYTES
+from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
 from lance_io.table.manifest.row_ids import encode_row_ids
 from lance_io.table.transaction.lineage import encode_row_versions
@@ -167,15 +168,17 @@ def carry_lineage(state: DatasetState, places: Sequence[int], fragments: Sequenc
     columns = yield from load_row_columns(state, places, _LINEAGE)
     ids, created, updated = _join([(columns.lineages[place], live[place]) for place in places])
     ends = np.cumsum([fragment.physical_rows for fragment in fragments])[:-1]
+    parts = np.split(ids, ends)
+    sequences = yield Compute(lambda: [encode_row_ids(part) for part in parts], lambda: ids.nbytes)
     return [
         replace(
             fragment,
-            row_ids=encode_row_ids(part),
+            row_ids=sequence,
             created_at_versions=encode_row_versions(first),
             last_updated_at_versions=encode_row_versions(last),
         )
-        for fragment, part, first, last in zip(
-            fragments, np.split(ids, ends), np.split(created, ends), np.split(updated, ends), strict=True
+        for fragment, sequence, first, last in zip(
+            fragments, sequences, np.split(created, ends), np.split(updated, ends), strict=True
         )
     ]
 

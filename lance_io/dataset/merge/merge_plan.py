@@ -228,7 +228,7 @@ class _Merge:
         operation = Update(
             tuple(deletion.removed),
             tuple(deletion.updated),
-            writer.fragments(),
+            (yield from writer.fragments()),
             fields_for_preserving_frag_bitmap=tuple(field.id for field in state.schema.walk()),
             inserted_rows=keys,
         )

@@ -194,7 +194,7 @@ class RowWriter:
             return self._source.schema.field(self._whole[field.id]).with_name(field.name)
         return with_binaries(field, marked=True).to_arrow()
 
-    def fragments(self) -> tuple[Fragment, ...]:
+    def fragments(self) -> Plan[tuple[Fragment, ...]]:
         """The new fragments, each with the stable ids of the updated rows in it."""
         ids = np.concatenate(self._ids) if self._ids else None
         return with_row_ids(self._files.fragments, ids)

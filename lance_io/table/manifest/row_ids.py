@@ -25,6 +25,7 @@ from lance_io.errors import FormatError
 from lance_io.format.wire import parse_message
 from lance_io.proto import rowids_pb2
 from lance_io.records import dataclass
+from lance_io.table.manifest.row_id_segments import Form, cut_segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,32 +62,39 @@ def decode_row_ids(data: Buffer, num_rows: int) -> U64Array:
 
 
 def encode_row_ids(ids: U64Array) -> bytes:
-    """A sequence of these ids, u64[n], in one segment: the smallest of those that can hold them (spec: table, 6.1)."""
+    """A sequence of these ids, u64[n], in the segments that take the fewest bytes (spec: table, 6.1)."""
     message = rowids_pb2.RowIdSequence()
-    segment = message.segments.add()
-    ordered = len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
-    if not ordered:
-        _fill_array(segment.array, ids)
-        return message.SerializeToString()
-    start, end = (int(ids[0]), int(ids[-1]) + 1) if len(ids) else (0, 0)
-    num_holes = end - start - len(ids)
-    sizes = {"holes": 4 * num_holes, "bitmap": (end - start + 7) // 8, "array": 2 * len(ids)}
-    smallest = min(sizes, key=lambda kind: sizes[kind])
-    if not num_holes:
-        segment.range.SetInParent()
-        segment.range.start, segment.range.end = start, end
-    elif smallest == "array":
-        _fill_array(segment.sorted_array, ids)
-    else:
-        is_there = np.zeros(end - start, dtype=bool)  # at most 32 times as many as there are ids
-        is_there[(ids - np.uint64(start)).astype(np.int64)] = True
-        filled = segment.range_with_holes if smallest == "holes" else segment.range_with_bitmap
-        filled.start, filled.end = start, end
-        if smallest == "holes":
-            _fill_array(segment.range_with_holes.holes, np.flatnonzero(~is_there).astype(np.uint64) + np.uint64(start))
+    cuts = cut_segments(ids)
+    firsts = ids[[start for start, _, _ in cuts]].tolist() if len(ids) else []
+    for (start, end, form), first in zip(cuts, firsts, strict=True):  # which may be very many, of a few ids
+        segment = message.segments.add()
+        if form is Form.RANGE:
+            segment.range.start, segment.range.end = first, first + end - start
         else:
-            segment.range_with_bitmap.bitmap = np.packbits(is_there, bitorder="little").tobytes()
+            _fill_segment(segment, ids[start:end], form)
+    if not len(ids):
+        message.segments.add().range.SetInParent()
     return message.SerializeToString()
+
+
+def _fill_segment(segment: rowids_pb2.U64Segment, ids: U64Array, form: Form) -> None:
+    if form in (Form.ARRAY, Form.SORTED):
+        is_sorted = form is Form.SORTED or bool((ids[1:] > ids[:-1]).all())
+        _fill_array(segment.sorted_array if is_sorted else segment.array, ids)
+        return
+    start, end = int(ids[0]), int(ids[-1]) + 1
+    if end - start == len(ids):  # a part of one that had holes
+        segment.range.start, segment.range.end = start, end
+        return
+    is_there = np.zeros(end - start, dtype=bool)  # of ids with small gaps only
+    is_there[(ids - np.uint64(start)).astype(np.int64)] = True
+    if form is Form.HOLES:
+        segment.range_with_holes.start, segment.range_with_holes.end = start, end
+        missing = np.flatnonzero(~is_there).astype(np.uint64)
+        _fill_array(segment.range_with_holes.holes, missing + np.uint64(start))
+    else:
+        segment.range_with_bitmap.start, segment.range_with_bitmap.end = start, end
+        segment.range_with_bitmap.bitmap = np.packbits(is_there, bitorder="little").tobytes()
 
 
 def _fill_array(array: rowids_pb2.EncodedU64Array, values: U64Array) -> None:

@@ -1,0 +1,258 @@
+"""Into which segments a sequence of row ids is cut, so that they take few bytes (spec: table, 6.1). Pure.
+
+    ids ──consecutive ones──> stretches ──neighbours with small gaps──> blocks ──shortest path──> segments
+
+What a block costs in each form is known beforehand, so the best forms of all blocks are a shortest path: at each block
+the form of the last one goes on, where the order and the gap allow it, or a segment begins.
+
+RANGE    one stretch
+HOLES    ascending, and the ids that are missing
+BITMAP   ascending, a bit for each id from the first to the last
+ARRAY    any ids, one by one
+SORTED   the same of ascending ids, in parts of which each takes two bytes an id
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    U64Array = npt.NDArray[np.uint64]
+    FloatArray = npt.NDArray[np.float64]
+    Cut = tuple[int, int, "Form"]
+
+
+class Form(IntEnum):
+    """How a segment says its ids."""
+
+    RANGE = 0
+    HOLES = 1
+    BITMAP = 2
+    ARRAY = 3
+    SORTED = 4
+
+
+_BEGIN_BYTES: Final = (12, 25, 17, 15, 15)  # of a segment of each form, with ids of 3 bytes
+_GAP_MAX: Final = 160  # more missing ids cost more than another segment, in holes and in a bitmap
+_STRETCH_MIN: Final = 320  # a longer stretch may be worth a segment of its own
+_STRETCHES_PER_BLOCK: Final = 256
+_NARROW: Final = 1 << 16  # ids of a smaller span are offsets of two bytes
+_WIDE: Final = 1 << 32
+_AROUND: Final = 16
+_PARTS_MAX: Final = 4096  # looked at one by one
+_HOLES_SHARE: Final = _BEGIN_BYTES[Form.HOLES] / _NARROW  # of another segment, now and then, that keeps ids narrow
+_SORTED_SHARE: Final = _BEGIN_BYTES[Form.SORTED] / _NARROW
+_NEVER: Final = float("inf")
+_U64_MAX: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Blocks:
+    """Ids that are in one segment in any case.
+
+    starts   of each block, as an index into the ids
+    joins    whether its ids follow those of the block before it with a small gap
+    rises    whether they do with any gap
+    gaps     how many are missing in between, where they rise
+    inside   bytes that it takes in each form, by block
+    """
+
+    starts: npt.NDArray[np.int64]
+    joins: npt.NDArray[np.bool_]
+    rises: npt.NDArray[np.bool_]
+    gaps: FloatArray
+    inside: tuple[FloatArray, ...]
+
+
+def cut_segments(ids: U64Array) -> list[Cut]:
+    """Start, end and form of each segment of a sequence, ids at these indices; none for no ids."""
+    if not len(ids):
+        return []
+    if int(ids.max()) == _U64_MAX:  # of which no range can say its end
+        return [(0, len(ids), Form.ARRAY)]
+    found = []
+    for start, end, form in _shortest(_blocks(ids), len(ids)):
+        found += _narrow_parts(ids, start, end, form)
+    return found
+
+
+# -- blocks ------------------------------------------------------------------------------------------------------------
+
+
+def _blocks(ids: U64Array) -> _Blocks:
+    steps = ids[1:] - ids[:-1]  # wraps around where ids descend
+    ascends = ids[1:] > ids[:-1]
+    stretches = np.r_[0, np.flatnonzero(~(ascends & (steps == 1))) + 1]
+    lengths = np.diff(np.r_[stretches, len(ids)])
+    rises = np.zeros(len(stretches), dtype=bool)
+    rises[1:] = ascends[stretches[1:] - 1]
+    gaps = np.zeros(len(stretches), dtype=np.float64)
+    gaps[1:] = np.where(rises[1:], steps[stretches[1:] - 1] - np.uint64(1), np.uint64(0))
+    follows = rises & (gaps <= _GAP_MAX)
+    is_long = lengths >= _STRETCH_MIN
+    begins = ~follows | is_long | (np.arange(len(stretches)) % _STRETCHES_PER_BLOCK == 0)
+    begins[1:] |= is_long[:-1]
+    widths = _widths(ids)
+    begins = _join_single(begins, lengths, follows, widths[stretches])
+    firsts = np.flatnonzero(begins)
+    joins, climbs = (np.logical_and.reduceat(begins | one, firsts) for one in (follows, rises))
+    num_ids = np.add.reduceat(lengths, firsts).astype(np.float64)
+    holes = np.add.reduceat(np.where(begins, 0, gaps), firsts)
+    span = num_ids + holes
+    jumps = np.add.reduceat(np.where(begins, 0, np.minimum(gaps, _NARROW)), firsts)  # a further one begins a segment
+    is_stretch = np.diff(np.r_[firsts, len(stretches)]) == 1
+    return _Blocks(
+        starts=stretches[firsts],
+        joins=follows[firsts],
+        rises=rises[firsts],
+        gaps=gaps[firsts],
+        inside=(
+            np.where(is_stretch, 0.0, _NEVER),
+            np.where(joins, 2 * holes + _HOLES_SHARE * span, _NEVER),
+            np.where(joins, span / 8, _NEVER),
+            np.add.reduceat(widths, stretches[firsts]).astype(np.float64),
+            np.where(climbs, 2 * num_ids + _SORTED_SHARE * (num_ids + jumps), _NEVER),
+        ),
+    )
+
+
+def _join_single(
+    begins: npt.NDArray[np.bool_], lengths: npt.NDArray[Any], follows: npt.NDArray[np.bool_], widths: npt.NDArray[Any]
+) -> npt.NDArray[np.bool_]:
+    """The same blocks, but ids that stand alone, or nearly, together: they are best in one array."""
+    alone = begins & ~follows & ((lengths == 1) | (lengths * widths <= 4))
+    alone[:-1] &= begins[1:] & ~follows[1:]
+    joined = begins.copy()
+    joined[1:] &= ~(alone[1:] & alone[:-1])
+    return joined
+
+
+def _width(span: int) -> int:
+    return 2 if span < _NARROW else 4 if span < _WIDE else 8
+
+
+def _widths(ids: U64Array) -> npt.NDArray[np.int64]:
+    """Bytes that each id takes in an array with those around it."""
+    size = max(_AROUND, len(ids) // _PARTS_MAX)
+    lows, highs = _bounds(ids, size)
+    spans = highs - lows
+    return np.repeat(2 + 2 * (spans >= _NARROW) + 4 * (spans >= _WIDE), size)[: len(ids)]
+
+
+def _bounds(ids: U64Array, size: int) -> tuple[U64Array, U64Array]:
+    """The least and the greatest of each so many ids."""
+    firsts = np.arange(0, len(ids), size)
+    return np.minimum.reduceat(ids, firsts), np.maximum.reduceat(ids, firsts)
+
+
+# -- the shortest path -------------------------------------------------------------------------------------------------
+
+
+def _shortest(blocks: _Blocks, num_ids: int) -> list[Cut]:
+    """The segments that take the fewest bytes."""
+    begin_range, begin_holes, begin_bitmap, begin_array, begin_sorted = map(float, _BEGIN_BYTES)
+    best, holes, bitmap, array, ordered = 0.0, _NEVER, _NEVER, _NEVER, _NEVER
+    forms, begun = bytearray(), bytearray()  # the best form up to each block; which forms begin there, as bits
+    columns = (blocks.joins, blocks.rises, blocks.gaps, *blocks.inside)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for joins, rises, gap, in_range, in_holes, in_bitmap, in_array, in_sorted in rows:
+        new = 1 << Form.RANGE
+        one = best + begin_range + in_range
+        holes = holes + 2 * gap if joins else _NEVER
+        if best + begin_holes < holes:
+            holes, new = best + begin_holes, new | 1 << Form.HOLES
+        bitmap = bitmap + gap / 8 if joins else _NEVER
+        if best + begin_bitmap < bitmap:
+            bitmap, new = best + begin_bitmap, new | 1 << Form.BITMAP
+        if best + begin_array < array:
+            array, new = best + begin_array, new | 1 << Form.ARRAY
+        ordered = ordered + _SORTED_SHARE * min(gap, _NARROW) if rises else _NEVER
+        if best + begin_sorted < ordered:
+            ordered, new = best + begin_sorted, new | 1 << Form.SORTED
+        holes, bitmap, array, ordered = holes + in_holes, bitmap + in_bitmap, array + in_array, ordered + in_sorted
+        best, form = one, Form.RANGE.value
+        if array < best:
+            best, form = array, Form.ARRAY.value
+        if bitmap < best:
+            best, form = bitmap, Form.BITMAP.value
+        if holes < best:
+            best, form = holes, Form.HOLES.value
+        if ordered < best:
+            best, form = ordered, Form.SORTED.value
+        forms.append(form)
+        begun.append(new)
+    return _trace(blocks.starts.tolist(), forms, begun, num_ids)
+
+
+def _trace(starts: Sequence[int], forms: bytearray, begun: bytearray, num_ids: int) -> list[Cut]:
+    found: list[Cut] = []
+    end, at = num_ids, len(forms) - 1
+    while at >= 0:
+        form = forms[at]
+        while not begun[at] >> form & 1:
+            at -= 1
+        found.append((starts[at], end, Form(form)))
+        end, at = starts[at], at - 1
+    return found[::-1]
+
+
+# -- narrow numbers ----------------------------------------------------------------------------------------------------
+
+
+def _narrow_parts(ids: U64Array, start: int, end: int, form: Form) -> list[Cut]:
+    """A segment, or several of which each has numbers of two bytes, where these are smaller together."""
+    whole = [(start, end, form)]
+    if form is Form.RANGE or form is Form.BITMAP:
+        return whole
+    part = ids[start:end]
+    width = _width(int(part.max()) - int(part.min()))
+    if width == 2:
+        return whole
+    if form is Form.ARRAY:
+        return _narrow_arrays(part, start, width)
+    windows = (part - part[0]) >> np.uint64(16)
+    firsts = np.r_[0, np.flatnonzero(windows[1:] != windows[:-1]) + 1]
+    numbers = len(part) if form is Form.SORTED else int(part[-1] - part[0]) + 1 - len(part)
+    if (width - 2) * numbers <= _BEGIN_BYTES[form] * (len(firsts) - 1):
+        return whole
+    bounds = [*(firsts + start).tolist(), end]
+    return [(first, last, form) for first, last in pairwise(bounds)]
+
+
+def _narrow_arrays(part: U64Array, start: int, width: int) -> list[Cut]:
+    """The same for ids in any order: neighbours that lie close to each other are a segment, where they are enough."""
+    size = 1 + len(part) // _PARTS_MAX
+    bounds: list[int] = [0]
+    least, greatest = _U64_MAX, 0
+    for at, (low, high) in enumerate(zip(*(one.tolist() for one in _bounds(part, size)), strict=True)):
+        least, greatest = min(least, low), max(greatest, high)
+        if greatest - least >= _NARROW and at * size > bounds[-1]:
+            bounds.append(at * size)
+            least, greatest = low, high
+    ends: list[int] = []
+    was_short = False
+    for first, last in pairwise([*bounds, len(part)]):  # what is too short goes with its neighbour that is
+        is_short = 2 * (last - first) <= _BEGIN_BYTES[Form.ARRAY]
+        if is_short and was_short:
+            ends.pop()
+        ends.append(last)
+        was_short = is_short
+    pieces = list(pairwise([0, *ends]))
+    cost = sum(_BEGIN_BYTES[Form.ARRAY] + _array_bytes(part[first:last]) for first, last in pieces)
+    if cost >= _BEGIN_BYTES[Form.ARRAY] + width * len(part):
+        pieces = [(0, len(part))]
+    return [(start + first, start + last, Form.ARRAY) for first, last in pieces]
+
+
+def _array_bytes(ids: U64Array) -> int:
+    return _width(int(ids.max()) - int(ids.min())) * len(ids)
