@@ -133,6 +133,11 @@ class ComputedColumn:
         self.nullable = nullable
         self.paths = _paths(expression)
 
+    @property
+    def is_null(self) -> bool:
+        """Whether it is null in any row, which is seen without knowing the rows."""
+        return isinstance(self.expression, Literal) and not self.expression.value.is_valid
+
     def values(self, columns: Mapping[str, pa.Array], num_rows: int) -> pa.Array:
         """The column for rows whose top-level columns are given by name.
 

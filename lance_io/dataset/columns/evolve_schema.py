@@ -1,7 +1,7 @@
 """`drop_columns`, `alter_columns` and `add_columns`: other columns for rows that stay where they are.
 
 drop, rename, nullability    a new schema, nothing is written
-columns without values       the same: what is in no file is null
+columns without values       the same: what is in no file is null; so are SQL expressions that are null in any row
 casts, columns with values   one new file for each fragment, with these columns only (`rewrite_columns.py`)
 """
 
@@ -110,6 +110,10 @@ def alter_columns(
         if stricter:
             raise OperationError(f'Column "{stricter[0].path}": apply the cast first, then forbid nulls')
         return (yield from _cast_columns(state, schema, casts, limit_bytes, progress))
+    changes_nulls = any(one.nullable not in (None, one.field.nullable) for one in asked)
+    if any(one.data_type is not None for one in asked) and not changes_nulls:  # a cast that has nothing to write
+        fragments = tuple(state.manifest.fragments)
+        return (yield from change(state, Merge(fragments, schema, preserves_nullability=not stricter)))
     return (yield from change(state, Project(schema, preserves_nullability=not stricter)))
 
 
@@ -225,6 +229,8 @@ def add_columns(
         unchanged = Merge(tuple(state.manifest.fragments), state.schema, preserves_nullability=True)
         return (yield from change(state, unchanged))
     new = yield from make_columns(state, transforms, read_columns, bounds)
+    if new.are_null and state.manifest.data_version != V0_1:
+        return (yield from add_empty_columns(state, new.fields))
     return (yield from add_new_columns(state, new, progress))
 
 

@@ -84,6 +84,7 @@ class NewColumns:
     then       makes the columns of a batch, where `values_of` has not
     finish     what remains to be looked at when all fragments have their values
     finished   remembers finished fragments, where that is wanted
+    are_null   they are null in all rows, by what they are computed from
     """
 
     fields: pa.Schema
@@ -92,6 +93,7 @@ class NewColumns:
     then: Made | None = None
     finish: Callable[[], Plan[None]] | None = None
     finished: Callable[[Schema], Plan[Finished]] | None = None
+    are_null: bool = False
 
 
 def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | None = None) -> Plan[DatasetState]:
@@ -301,7 +303,9 @@ def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: Scan
     def values_of(fragment_id: int) -> Stream:
         return projected_batches(state, scan_options(fragments=(fragment_id,), **options), found)
 
-    return NewColumns(pa.schema([output.field.remove_metadata() for output in outputs]), bounds, values_of)
+    fields = pa.schema([output.field.remove_metadata() for output in outputs])
+    are_null = all(output.computed is not None and output.computed.is_null for output in outputs)
+    return NewColumns(fields, bounds, values_of, are_null=are_null and pa.null() not in fields.types)
 
 
 def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, bounds: ScanBounds) -> NewColumns:

@@ -39,10 +39,12 @@ class SourceRows:
     schema        as they came
     num_rows, num_bytes  of all of them
     memory_bytes  rows that are held in memory at most, unless their caller holds them all
+    is_empty      whether the form that they come in says that there are none
     """
 
-    def __init__(self, schema: pa.Schema, memory_bytes: int) -> None:
+    def __init__(self, schema: pa.Schema, memory_bytes: int, *, is_empty: bool = False) -> None:
         self.schema = schema
+        self.is_empty = is_empty
         self.num_rows = 0
         self.num_bytes = 0
         self.starts: list[int] = []  # of each piece, the number of its first row

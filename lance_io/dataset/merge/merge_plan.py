@@ -148,7 +148,7 @@ def count_merge(
 def _pull(clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows) -> Plan[SourceRows]:
     clauses.check_changes()
     yield Import(COMPILER)
-    source = SourceRows(rows.schema, limit_bytes // SOURCE_SHARE)
+    source = SourceRows(rows.schema, limit_bytes // SOURCE_SHARE, is_empty=rows.num_rows == 0)
     try:
         yield from source.pull(rows)
     except BaseException:
@@ -173,7 +173,7 @@ class _Merge:
         self._source = source
         self._limit_bytes = limit_bytes
         self._progress = progress
-        self._fit = fit_columns(state, clauses, source.schema)
+        self._fit = fit_columns(state, clauses, source.schema, has_rows=not source.is_empty)
 
     def run(self, finish: Callable[[Merged], Plan[T]]) -> Plan[T]:
         """Make the change; `finish` does what follows, and what it raises takes the new files away."""
@@ -298,15 +298,18 @@ def _result(matches: RowMatches, num_inserted: int) -> ExecuteResult:
 # -- what follows from the columns of the source -----------------------------------------------------------------------
 
 
-def fit_columns(state: DatasetState, clauses: MergeClauses, schema: pa.Schema) -> SourceFit:
-    """What the columns of a source are in the table. Raises `OperationError`, `SchemaError` where they do not fit."""
+def fit_columns(state: DatasetState, clauses: MergeClauses, schema: pa.Schema, *, has_rows: bool = True) -> SourceFit:
+    """What the columns of a source are in the table. Raises `OperationError`, `SchemaError` where they do not fit.
+
+    has_rows  whether there are any that might be inserted
+    """
     fit = fit_source(schema, state.schema, clauses.version or state.manifest.data_version)
     absent = [name for name in clauses.on if name not in fit.names]
     if absent:
         raise OperationError(
             f"No field named {absent[0]}: a source has the key columns. Its fields are {', '.join(fit.names)}"
         )
-    if clauses.inserts:
+    if clauses.inserts and has_rows:
         fit.check_insertable()
     return fit
 
@@ -385,7 +388,7 @@ def analyze_merge(state: DatasetState, clauses: MergeClauses, limit_bytes: int, 
 
     def report(merged: Merged) -> Plan[str]:
         yield from ()
-        fit = fit_columns(state, clauses, source.schema)
+        fit = fit_columns(state, clauses, source.schema, has_rows=not source.is_empty)
         conditions = compile_conditions(state, clauses, fit)
         patches = merged.operation.update_mode == "rewrite_columns"
         done = describe_done(merged.result, merged.written, merged.joined, source, time.monotonic() - started)

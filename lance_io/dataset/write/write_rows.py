@@ -32,6 +32,7 @@ from lance_io.dataset.write.schema_fit import (
     DEFAULT_VERSION,
     check_mixture,
     check_version,
+    fit_part,
     fit_schema,
     of_version,
     schema_of,
@@ -292,7 +293,7 @@ def _add(
         version, read_version = options.version, listing.versions[-1].version
     if base is not None and options.mode == "append":
         check_mixture(version, base.data_version)
-        schema = fit_schema(given, base.schema, version)
+        schema = (fit_part if rows.num_rows == 0 else fit_schema)(given, base.schema, version)
     else:
         schema = of_version(given, version)
     files = new_files(target, schema, version, options, base)
