@@ -2,7 +2,8 @@
 
 Every function releases the GIL around its work, checks every length and offset before it uses it, and raises
 `DamagedError` where the *bytes* contradict the format, `ValueError` where the *caller* passed sizes that do not
-fit together. Integers arrays are C-contiguous little-endian buffers (numpy arrays, `OwnedBuffer`s).
+fit together, `MemoryError` where there is no memory for what a file asks for: what grows by its numbers is reserved
+first (`kernels/src/sink.rs`). Integers arrays are C-contiguous little-endian buffers (numpy arrays, `OwnedBuffer`s).
 
 Programs are what `lance_io.codecs.tree` compiles a page's encoding messages to:
 

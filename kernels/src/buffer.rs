@@ -2,6 +2,7 @@
 //! `unsafe`.
 #![allow(unsafe_code)]
 
+use crate::sink::copied;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -93,7 +94,7 @@ impl Input {
         }
         Ok(match bytemuck::try_cast_slice::<u8, i64>(bytes) {
             Ok(values) => std::borrow::Cow::Borrowed(values),
-            Err(_) => std::borrow::Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
+            Err(_) => std::borrow::Cow::Owned(copied(bytes)?),
         })
     }
 
@@ -105,7 +106,7 @@ impl Input {
         }
         Ok(match bytemuck::try_cast_slice::<u8, u16>(bytes) {
             Ok(values) => std::borrow::Cow::Borrowed(values),
-            Err(_) => std::borrow::Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
+            Err(_) => std::borrow::Cow::Owned(copied(bytes)?),
         })
     }
 }

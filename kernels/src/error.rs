@@ -1,34 +1,55 @@
-//! Two kinds of failure: the bytes are wrong (`Damaged`), or the caller is (`ValueError`).
+//! Kinds of failure: the bytes are wrong (`Damaged`), memory is short (`NoMemory`), or the caller is wrong (`ValueError`).
 
 use pyo3::create_exception;
-use pyo3::exceptions::{PyNotImplementedError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(_kernels, DamagedError, PyValueError, "The bytes contradict the format.");
 
-/// The bytes contradict the format; the text says how.
+/// Why bytes are not decoded.
 #[derive(Debug)]
-pub struct Damaged(pub String);
+pub enum Fault {
+    /// The bytes contradict the format; the text says how.
+    Damaged(String),
+    /// The bytes may be right, but there is no memory for so many as they decode to; 0 where their number is not known.
+    NoMemory(usize),
+}
 
-pub type Checked<T> = Result<T, Damaged>;
+pub use Fault::Damaged;
 
-impl Damaged {
+pub type Checked<T> = Result<T, Fault>;
+
+impl Fault {
     /// The same finding, told where it was made: `chunk 17: ...`.
     pub fn within(self, place: &str) -> Self {
-        Damaged(format!("{place}: {}", self.0))
+        match self {
+            Damaged(text) => Damaged(format!("{place}: {text}")),
+            Fault::NoMemory(bytes) => Fault::NoMemory(bytes),
+        }
     }
 }
 
-impl From<Damaged> for PyErr {
-    fn from(damaged: Damaged) -> PyErr {
-        DamagedError::new_err(damaged.0)
+impl From<Fault> for PyErr {
+    fn from(fault: Fault) -> PyErr {
+        match fault {
+            Damaged(text) => DamagedError::new_err(text),
+            Fault::NoMemory(bytes) => no_memory(bytes),
+        }
     }
+}
+
+/// The error for memory that is not to be had, 0 as in `Fault::NoMemory`.
+pub fn no_memory(bytes: usize) -> PyErr {
+    PyMemoryError::new_err(match bytes {
+        0 => "no memory to decompress a frame".into(),
+        bytes => format!("no memory for {bytes} bytes"),
+    })
 }
 
 /// `damaged!("expected {a}, found {b}")` is an `Err(Damaged)`.
 #[macro_export]
 macro_rules! damaged {
-    ($($arg:tt)*) => { Err($crate::error::Damaged(format!($($arg)*))) };
+    ($($arg:tt)*) => { Err($crate::error::Fault::Damaged(format!($($arg)*))) };
 }
 
 /// A finding about the bytes carries the place of the page as its second argument.
@@ -52,6 +73,7 @@ pub fn invalid(text: impl Into<String>) -> PyErr {
 pub enum Refused {
     Sizes(String),
     Unsupported(String),
+    NoMemory(usize),
 }
 
 pub type Taken<T> = Result<T, Refused>;
@@ -67,6 +89,7 @@ impl From<Refused> for PyErr {
         match refused {
             Refused::Sizes(text) => PyValueError::new_err(text),
             Refused::Unsupported(text) => PyNotImplementedError::new_err(text),
+            Refused::NoMemory(bytes) => no_memory(bytes),
         }
     }
 }

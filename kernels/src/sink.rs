@@ -5,7 +5,7 @@
 
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
-use crate::error::{Checked, Damaged};
+use crate::error::{Checked, Damaged, Fault};
 
 /// A range of values inside one chunk that the caller wants, `start < end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +38,40 @@ pub fn bytes_of(count: usize, bits: usize) -> Checked<usize> {
     }
 }
 
-/// A vector with room for `count` items, or damage where the memory is not to be had.
+/// A vector with room for `count` items; `NoMemory` where that is not to be had.
 pub fn vec_with_capacity<T>(count: usize) -> Checked<Vec<T>> {
     let mut vector = Vec::new();
     match vector.try_reserve_exact(count) {
         Ok(()) => Ok(vector),
-        Err(_) => damaged!("{count} values of {} bytes do not fit in memory", std::mem::size_of::<T>()),
+        Err(_) => Err(Fault::NoMemory(count.saturating_mul(std::mem::size_of::<T>()))),
     }
+}
+
+/// Room for `count` more items of a vector that grows with what is decoded.
+#[inline]
+pub fn reserve<T>(vector: &mut Vec<T>, count: usize) -> Checked<()> {
+    match vector.try_reserve(count) {
+        Ok(()) => Ok(()),
+        Err(_) => {
+            let items = vector.len().saturating_add(count);
+            Err(Fault::NoMemory(items.saturating_mul(std::mem::size_of::<T>())))
+        }
+    }
+}
+
+/// `count` items of 0.
+pub fn zeros<T: bytemuck::Zeroable + Clone>(count: usize) -> Checked<Vec<T>> {
+    let mut vector = vec_with_capacity(count)?;
+    vector.resize(count, T::zeroed());
+    Ok(vector)
+}
+
+/// A copy of bytes, as items of any type.
+pub fn copied<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(bytes: &[u8]) -> Checked<Vec<T>> {
+    let count = bytes.len() / std::mem::size_of::<T>();
+    let mut vector = zeros::<T>(count)?;
+    bytemuck::cast_slice_mut::<T, u8>(&mut vector).copy_from_slice(&bytes[..count * std::mem::size_of::<T>()]);
+    Ok(vector)
 }
 
 /// Bytes aligned to 8: fixed-width values of any width.
@@ -59,14 +86,17 @@ impl Bytes {
     }
 
     /// `bytes` more bytes at the end, to be overwritten by the caller.
-    pub fn grow(&mut self, bytes: usize) -> &mut [u8] {
+    pub fn grow(&mut self, bytes: usize) -> Checked<&mut [u8]> {
         let start = self.length;
-        self.length += bytes;
-        let words = self.length.div_ceil(8);
+        let Some(length) = start.checked_add(bytes) else { return Err(Fault::NoMemory(usize::MAX)) };
+        let words = length.div_ceil(8);
         if words > self.words.len() {
+            let missing = words - self.words.len();
+            reserve(&mut self.words, missing)?;
             self.words.resize(words, 0);
         }
-        &mut bytemuck::cast_slice_mut(&mut self.words)[start..self.length]
+        self.length = length;
+        Ok(&mut bytemuck::cast_slice_mut(&mut self.words)[start..length])
     }
 
     pub fn as_slice(&self) -> &[u8] {
@@ -94,7 +124,8 @@ impl Bits {
     }
 
     /// Append `count` bits of `source`, beginning at bit `start`. The caller has checked that they are there.
-    pub fn append(&mut self, source: &[u8], mut start: usize, mut count: usize) {
+    pub fn append(&mut self, source: &[u8], mut start: usize, mut count: usize) -> Checked<()> {
+        reserve(&mut self.bytes, count.div_ceil(8))?;
         while count > 0 && !self.length.is_multiple_of(8) {
             let bit = (source[start / 8] >> (start % 8)) & 1;
             if let Some(last) = self.bytes.last_mut() {
@@ -103,7 +134,7 @@ impl Bits {
             (self.length, start, count) = (self.length + 1, start + 1, count - 1);
         }
         if count == 0 {
-            return;
+            return Ok(());
         }
         let source = &source[start / 8..(start + count).div_ceil(8)];
         let shift = start % 8;
@@ -123,6 +154,7 @@ impl Bits {
                 *last &= (1 << (self.length % 8)) - 1;
             }
         }
+        Ok(())
     }
 
     pub fn into_bytes(self) -> Vec<u8> {
@@ -214,8 +246,18 @@ impl<O: Offset> Strings<O> {
 
     /// Ends a value at the current end of the data (checked once, by `into_buffers`).
     #[inline(always)]
-    pub fn end_value(&mut self) {
+    pub fn end_value(&mut self) -> Checked<()> {
+        reserve(&mut self.offsets, 1)?;
         self.offsets.push(O::wrap(self.data.len()));
+        Ok(())
+    }
+
+    /// Append bytes of a value.
+    #[inline(always)]
+    pub fn push_bytes(&mut self, bytes: &[u8]) -> Checked<()> {
+        reserve(&mut self.data, bytes.len())?;
+        self.data.extend_from_slice(bytes);
+        Ok(())
     }
 
     pub fn into_buffers(self) -> Checked<[OwnedBuffer; 2]> {
@@ -227,6 +269,6 @@ impl<O: Offset> Strings<O> {
 }
 
 /// What to say when the values of one page outgrow their offsets.
-pub fn too_long<O: Offset>(bytes: usize) -> Damaged {
+pub fn too_long<O: Offset>(bytes: usize) -> Fault {
     Damaged(format!("{bytes} bytes of values exceed what {}-bit offsets reach ({})", O::BYTES * 8, O::MAX))
 }

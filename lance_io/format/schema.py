@@ -470,6 +470,8 @@ def _resolve_extensions(plain: pa.Schema) -> pa.Schema:
     """A schema whose extension types are spelled out in metadata, with the types in their place."""
     try:
         return pa.schema(cast("Any", _Exported(plain)))
+    except MemoryError:  # pyarrow has an error of its own for it, which is an ArrowException, too
+        raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise FormatError(f"schema: an extension type does not fit its storage or metadata: {error}") from error
 

@@ -38,7 +38,7 @@ pub fn join_bits(
     let joined: Checked<Vec<u8>> = gil::release(py, runs.len() + total / BITS_PER_STEP, || {
         let mut out = Bits::with_capacity(total)?;
         for (start, count) in runs {
-            out.append(bytes, start, count);
+            out.append(bytes, start, count)?;
         }
         Ok(out.into_bytes())
     });

@@ -2,7 +2,7 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
-use crate::error::{at_page, invalid, Checked, Damaged};
+use crate::error::{at_page, invalid, Checked, Damaged, Fault};
 use crate::gil;
 use crate::sink::{too_long, vec_with_capacity, Offset, Offsets};
 use pyo3::prelude::*;
@@ -16,7 +16,7 @@ struct Runs<'a> {
 }
 
 type Joined = (Offsets, Vec<i64>, Vec<i64>);
-type Failure = (Damaged, usize);
+type Failure = (Fault, usize);
 
 /// `join_lists` of the contract.
 #[pyfunction]

@@ -2,9 +2,9 @@
 
 use crate::batches::lists::table;
 use crate::buffer::{Input, OwnedBuffer};
-use crate::error::{at_page, invalid, Checked, Damaged};
+use crate::error::{at_page, invalid, Checked, Damaged, Fault};
 use crate::gil;
-use crate::sink::{Offset, Strings};
+use crate::sink::{reserve, zeros, Offset, Strings};
 use pyo3::prelude::*;
 
 /// Runs of values.
@@ -66,7 +66,7 @@ pub fn join_strings(
 
 impl Runs<'_> {
     /// One array of all of them; a failure is that of a run.
-    pub fn join(&self, wide: bool, nullable: bool) -> Result<Joined, (Damaged, usize)> {
+    pub fn join(&self, wide: bool, nullable: bool) -> Result<Joined, (Fault, usize)> {
         match wide {
             true => join::<i64>(self, nullable),
             false => join::<i32>(self, nullable),
@@ -74,7 +74,7 @@ impl Runs<'_> {
     }
 }
 
-fn join<O: Offset>(runs: &Runs<'_>, nullable: bool) -> Result<Joined, (Damaged, usize)> {
+fn join<O: Offset>(runs: &Runs<'_>, nullable: bool) -> Result<Joined, (Fault, usize)> {
     let total = runs.counts.iter().fold(0usize, |sum, &count| sum.saturating_add(count.max(0) as usize));
     let num_bytes = runs
         .starts
@@ -85,7 +85,7 @@ fn join<O: Offset>(runs: &Runs<'_>, nullable: bool) -> Result<Joined, (Damaged, 
     for run in 0..runs.places.len() {
         append(runs, run, &mut out).map_err(|error| (error, run))?;
     }
-    let (validity, null_count) = if nullable { nulls(&out.offsets) } else { (None, 0) };
+    let (validity, null_count) = if nullable { nulls(&out.offsets).map_err(|error| (error, 0))? } else { (None, 0) };
     let last = runs.places.len().saturating_sub(1);
     Ok((out.into_buffers().map_err(|error| (error, last))?, validity, null_count))
 }
@@ -108,21 +108,21 @@ fn append<O: Offset>(runs: &Runs<'_>, run: usize, out: &mut Strings<O>) -> Check
         return Err(Damaged(format!("bytes {first} to {last} of the file are not within what was read")));
     };
     let base = out.data.len();
+    reserve(&mut out.offsets, raw.len() / 8)?;
     out.offsets.extend(raw[8..].chunks_exact(8).map(|word| O::wrap(base + (read(word) - first) as usize)));
-    out.data.extend_from_slice(bytes);
-    Ok(())
+    out.push_bytes(bytes)
 }
 
 /// Values without bytes are null: which of them are not, unless all, and how many are.
-fn nulls<O: Offset>(offsets: &[O]) -> (Option<Vec<u8>>, usize) {
+fn nulls<O: Offset>(offsets: &[O]) -> Checked<(Option<Vec<u8>>, usize)> {
     let is_null = |pair: &[O]| pair[0].position() == pair[1].position();
     let count = offsets.windows(2).filter(|pair| is_null(pair)).count();
     if count == 0 {
-        return (None, 0);
+        return Ok((None, 0));
     }
-    let mut bits = vec![0u8; (offsets.len() - 1).div_ceil(8)];
+    let mut bits = zeros::<u8>((offsets.len() - 1).div_ceil(8))?;
     for (at, pair) in offsets.windows(2).enumerate() {
         bits[at / 8] |= u8::from(!is_null(pair)) << (at % 8);
     }
-    (Some(bits), count)
+    Ok((Some(bits), count))
 }

@@ -175,7 +175,7 @@ impl File<'_> {
     fn plain(&self, pages: &[(usize, usize)], num_rows: usize, bits: usize) -> Checked<Vec<u8>> {
         if !bits.is_multiple_of(8) {
             let mut out = Bits::with_capacity(num_rows.saturating_mul(bits))?;
-            pages.iter().for_each(|(position, rows)| out.append(self.bytes, position * 8, rows * bits));
+            pages.iter().try_for_each(|(position, rows)| out.append(self.bytes, position * 8, rows * bits))?;
             return Ok(out.into_bytes());
         }
         let mut out: Vec<u8> = vec_with_capacity(bytes_of(num_rows, bits)?)?;

@@ -7,7 +7,7 @@
 use crate::damaged;
 use crate::error::Checked;
 use crate::levels::planes::{Planes, GROUP_WORDS};
-use crate::sink::Pick;
+use crate::sink::{copied, Pick};
 use bytemuck::Pod;
 use fastlanes::{BitPacking, FL_ORDER};
 
@@ -153,21 +153,22 @@ impl<'a> Groups<'a> {
     }
 
     /// Append all values, which are levels of 16 bits, as bit planes.
-    pub fn append_planes(&self, planes: &mut Planes) {
+    pub fn append_planes(&self, planes: &mut Planes) -> Checked<()> {
         match self.width {
             0 => planes.push_zeros(self.num_packed),
             1 => self.append_packed::<1>(planes),
             2..=4 => self.append_packed::<4>(planes),
             _ => self.append_packed::<LEVEL_BITS>(planes),
-        }
-        planes.push_levels(&bytemuck::pod_collect_to_vec::<u8, u16>(self.tail));
+        }?;
+        planes.push_levels(&copied::<u16>(self.tail)?)
     }
 
-    fn append_packed<const PLANES: usize>(&self, planes: &mut Planes) {
+    fn append_packed<const PLANES: usize>(&self, planes: &mut Planes) -> Checked<()> {
         for (group, start) in (0..self.num_packed).step_by(GROUP).enumerate() {
             let words = planes_of_group::<PLANES>(self.group_bytes(group), self.width);
-            planes.push_group(&words[..self.width], (self.num_packed - start).min(GROUP));
+            planes.push_group(&words[..self.width], (self.num_packed - start).min(GROUP))?;
         }
+        Ok(())
     }
 
     fn copy_tail<T: Word>(&self, start: usize, piece: &mut [T]) {

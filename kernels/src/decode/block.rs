@@ -12,7 +12,7 @@ use crate::decode::general::Inflater;
 use crate::error::{invalid, Checked};
 use crate::gil;
 use crate::levels::planes::Planes;
-use crate::sink::{count, Pick};
+use crate::sink::{count, reserve, Pick};
 use pyo3::prelude::*;
 
 /// Decode the picked values of a block. `out` gives memory for so many values once their number is known to be right.
@@ -22,7 +22,7 @@ pub fn decode<'o>(
     num_values: usize,
     picks: &[Pick],
     inflater: &mut Inflater,
-    out: impl FnOnce(usize) -> &'o mut [u8],
+    out: impl FnOnce(usize) -> Checked<&'o mut [u8]>,
 ) -> Checked<()> {
     let mut plain = Vec::new();
     let (mut codec, mut block) = (codec, block);
@@ -39,7 +39,7 @@ pub fn decode<'o>(
         _ => &[values],
     };
     fixed::check_count(codec, buffers, num_values)?;
-    fixed::decode(codec, buffers, num_values, picks, out(count(picks)))
+    fixed::decode(codec, buffers, num_values, picks, out(count(picks))?)
 }
 
 fn split_rle(block: &[u8]) -> Checked<(&[u8], &[u8])> {
@@ -63,8 +63,9 @@ pub fn append_levels(
 ) -> Checked<()> {
     decode(codec, block, num_values, picks, inflater, |count| {
         let start = levels.len();
+        reserve(levels, count)?;
         levels.resize(start + count, 0);
-        bytemuck::cast_slice_mut(&mut levels[start..])
+        Ok(bytemuck::cast_slice_mut(&mut levels[start..]))
     })
 }
 
@@ -84,13 +85,11 @@ pub fn append_planes(
             plain.clear();
             let all = Pick::all(num_values);
             append_levels(codec, block, num_values, all.as_slice(), inflater, plain)?;
-            planes.push_levels(plain);
-            return Ok(());
+            return planes.push_levels(plain);
         }
     };
     fixed::check_count(codec, &[block], num_values)?;
-    groups?.append_planes(planes);
-    Ok(())
+    groups?.append_planes(planes)
 }
 
 /// A block-compressed vector of levels, as u16s.

@@ -11,7 +11,7 @@ use crate::decode::general::Inflater;
 use crate::decode::{block, fixed};
 use crate::error::{invalid, Checked};
 use crate::gil;
-use crate::sink::{bytes_of, too_long, vec_with_capacity, Bytes, Offset, Pick, Strings};
+use crate::sink::{bytes_of, copied, too_long, vec_with_capacity, Bytes, Offset, Pick, Strings};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
@@ -69,7 +69,7 @@ fn bitmap(block: &[u8], num_items: usize) -> Checked<Vec<OwnedBuffer>> {
         return damaged!("{num_items} dictionary items of a bit in {} bytes", block.len());
     }
     let mut items = Bytes::with_capacity(size)?;
-    items.grow(size).copy_from_slice(block);
+    items.grow(size)?.copy_from_slice(block);
     Ok(vec![items.into_buffer()])
 }
 
@@ -97,7 +97,7 @@ fn strings<O: Offset>(block: &[u8], num_items: usize) -> Checked<Vec<OwnedBuffer
     if first != 0 || previous != bytes.len() {
         return damaged!("dictionary offsets run from {first} to {previous} over {} bytes of items", bytes.len());
     }
-    items.data.extend_from_slice(bytes);
+    items.push_bytes(bytes)?;
     Ok(items.into_buffers()?.into())
 }
 
@@ -198,7 +198,7 @@ impl Items<'_> {
     fn fixed(&self, indices: impl ExactSizeIterator<Item = usize>, size: usize) -> Checked<Vec<OwnedBuffer>> {
         let total = bytes_of(indices.len(), size * 8)?;
         let mut values = Bytes::with_capacity(total)?;
-        let out = values.grow(total);
+        let out = values.grow(total)?;
         match size {
             8 => gather::<8>(self.data, indices, out),
             16 => gather::<16>(self.data, indices, out),
@@ -214,11 +214,12 @@ impl Items<'_> {
     fn variable<O: Offset>(&self, indices: impl ExactSizeIterator<Item = usize> + Clone) -> Checked<Vec<OwnedBuffer>> {
         let table: Cow<'_, [O]> = match bytemuck::try_cast_slice(self.offsets) {
             Ok(table) => Cow::Borrowed(table),
-            Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(self.offsets)),
+            Err(_) => Cow::Owned(copied(self.offsets)?),
         };
         // The lengths come first, so that the bytes are written once, to memory of the right size.
         let mut values = Strings::<O>::with_capacity(indices.len(), 0)?;
-        if let Some(items) = (indices.len() >= self.count()).then(|| ShortItems::new(&table, self.data)).flatten() {
+        let short = (indices.len() >= self.count()).then(|| ShortItems::new(&table, self.data)).transpose()?.flatten();
+        if let Some(items) = short {
             let mut total = 0usize;
             values.offsets.extend(indices.clone().map(|index| {
                 total += items.lengths[index] as usize;
@@ -265,16 +266,19 @@ struct ShortItems {
 
 impl ShortItems {
     /// None where an item is longer than `SHORT_ITEM`, or where the offsets are not those of items.
-    fn new<O: Offset>(table: &[O], data: &[u8]) -> Option<Self> {
-        let (mut items, mut lengths) = (Vec::with_capacity(table.len()), Vec::with_capacity(table.len()));
+    fn new<O: Offset>(table: &[O], data: &[u8]) -> Checked<Option<Self>> {
+        let (mut items, mut lengths) = (vec_with_capacity(table.len())?, vec_with_capacity(table.len())?);
         for pair in table.windows(2) {
-            let bytes = data.get(pair[0].position()..pair[1].position())?;
             let mut item = [0; SHORT_ITEM];
-            item.get_mut(..bytes.len())?.copy_from_slice(bytes);
+            let bytes = data.get(pair[0].position()..pair[1].position());
+            let Some((bytes, slot)) = bytes.and_then(|bytes| Some((bytes, item.get_mut(..bytes.len())?))) else {
+                return Ok(None);
+            };
+            slot.copy_from_slice(bytes);
             items.push(item);
             lengths.push(bytes.len() as u8);
         }
-        Some(ShortItems { items, lengths })
+        Ok(Some(ShortItems { items, lengths }))
     }
 
     /// Copy the items' bytes to where the offsets of `values` want them.

@@ -18,7 +18,7 @@
 
 use crate::damaged;
 use crate::error::{invalid, Checked};
-use crate::sink::{Offset, Strings};
+use crate::sink::{reserve, Offset, Strings};
 use pyo3::PyResult;
 
 const ESCAPE: u8 = 255;
@@ -129,12 +129,13 @@ impl SymbolTable {
             while let Some(end) = ends.next_if(|&end| end <= start + used) {
                 let place = scratch.places[end - start];
                 split |= place == INSIDE;
+                reserve(&mut out.offsets, 1)?;
                 out.offsets.push(O::wrap(base + place as usize));
             }
             if split {
                 return damaged!("an FSST value ends in an escape");
             }
-            out.data.extend_from_slice(&scratch.window[..made]);
+            out.push_bytes(&scratch.window[..made])?;
             start += used;
             if is_last {
                 return Ok(());
@@ -157,9 +158,8 @@ impl SymbolTable {
             if at == filled {
                 scratch.places[filled] = made as u16;
                 let made = usize::from(scratch.places[num_codes]);
-                out.offsets.push(O::wrap(out.data.len() + made));
-                out.data.extend_from_slice(&scratch.window[..made]);
-                return Ok(());
+                out.push_bytes(&scratch.window[..made])?;
+                return out.end_value();
             }
         }
         self.decode(&codes[..num_codes], std::iter::once(num_codes), scratch, out)

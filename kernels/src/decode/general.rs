@@ -7,7 +7,7 @@
 
 use crate::damaged;
 use crate::decode::codec::Scheme;
-use crate::error::{Checked, Damaged};
+use crate::error::{Checked, Damaged, Fault};
 use std::io::Read;
 use zstd::bulk::Decompressor;
 
@@ -50,10 +50,10 @@ impl Inflater {
             reserve(out, size)?;
             let context = match &mut self.zstd {
                 Some(context) => context,
-                empty => empty.insert(Decompressor::new().map_err(|error| Damaged(format!("zstd: {error}")))?),
+                empty => empty.insert(Decompressor::new().map_err(bad_frame)?),
             };
             // The vector's capacity may be larger than `size`; the length is checked below.
-            context.decompress_to_buffer(frame, out).map_err(|error| Damaged(format!("zstd frame: {error}")))?;
+            context.decompress_to_buffer(frame, out).map_err(bad_frame)?;
         } else {
             stream_zstd(frame, size, out)?;
         }
@@ -75,8 +75,17 @@ fn announced(size: u64, bytes_max: usize) -> Checked<usize> {
     }
 }
 
+/// What zstd says: that it has no memory, or that the frame is damaged. Its library tells both by their text.
+fn bad_frame(error: std::io::Error) -> Fault {
+    let text = error.to_string();
+    match error.kind() == std::io::ErrorKind::OutOfMemory || text.contains("Allocation error") {
+        true => Fault::NoMemory(0),
+        false => Damaged(format!("zstd frame: {text}")),
+    }
+}
+
 fn reserve(out: &mut Vec<u8>, size: usize) -> Checked<()> {
-    out.try_reserve_exact(size).map_err(|_| Damaged(format!("{size} bytes do not fit in memory")))
+    out.try_reserve_exact(size).map_err(|_| Fault::NoMemory(size))
 }
 
 fn inflate_lz4(input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()> {
@@ -96,9 +105,8 @@ fn inflate_lz4(input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()>
 
 /// Decompress a frame without believing a size: memory grows with what really comes out.
 fn stream_zstd(frame: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()> {
-    let bad = |error: std::io::Error| Damaged(format!("zstd frame: {error}"));
-    let decoder = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad)?.single_frame();
-    decoder.take(bytes_max as u64 + 1).read_to_end(out).map_err(bad)?;
+    let decoder = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad_frame)?.single_frame();
+    decoder.take(bytes_max as u64 + 1).read_to_end(out).map_err(bad_frame)?;
     if out.len() > bytes_max {
         return damaged!("a zstd frame holds more than {bytes_max} bytes");
     }

@@ -22,13 +22,14 @@ impl Fixed {
     }
 
     /// Append values `start .. start + count` of plainly stored ones; the caller has checked that they are there.
-    pub fn append(&mut self, source: &[u8], start: usize, count: usize) {
+    pub fn append(&mut self, source: &[u8], start: usize, count: usize) -> Checked<()> {
         match self {
             Fixed::Bytes(out, size) => {
-                out.grow(count * *size).copy_from_slice(&source[start * *size..(start + count) * *size]);
+                out.grow(count * *size)?.copy_from_slice(&source[start * *size..(start + count) * *size]);
             }
-            Fixed::Bits(out, bits) => out.append(source, start * *bits, count * *bits),
+            Fixed::Bits(out, bits) => out.append(source, start * *bits, count * *bits)?,
         }
+        Ok(())
     }
 
     pub fn into_buffer(self) -> OwnedBuffer {
@@ -100,16 +101,16 @@ impl Lists {
     }
 
     /// Append one row that stands alone, of `ListShape::row_bytes` bytes.
-    pub fn append_row(&mut self, shape: &ListShape, row: &[u8]) {
+    pub fn append_row(&mut self, shape: &ListShape, row: &[u8]) -> Checked<()> {
         let mut rest = row;
         for (&(items, _), bitmap) in shape.levels.iter().zip(&mut self.validity) {
             if let Some(bitmap) = bitmap {
                 let (bits, behind) = rest.split_at(items.div_ceil(8));
-                bitmap.append(bits, 0, items);
+                bitmap.append(bits, 0, items)?;
                 rest = behind;
             }
         }
-        self.items.append(rest, 0, shape.items_per_row());
+        self.items.append(rest, 0, shape.items_per_row())
     }
 
     pub fn into_buffers(self) -> Vec<Option<OwnedBuffer>> {
@@ -137,11 +138,11 @@ impl Children {
     }
 
     /// Append rows `start .. end` of those in `source`.
-    pub fn append(&mut self, source: &[u8], start: usize, end: usize) {
+    pub fn append(&mut self, source: &[u8], start: usize, end: usize) -> Checked<()> {
         let rows = &source[start * self.row_bytes..end * self.row_bytes];
         let mut at = 0;
         for (&size, output) in self.sizes.iter().zip(&mut self.outputs) {
-            let out = output.grow((end - start) * size);
+            let out = output.grow((end - start) * size)?;
             match size {
                 1 => column::<1>(rows, self.row_bytes, at, out),
                 2 => column::<2>(rows, self.row_bytes, at, out),
@@ -155,6 +156,7 @@ impl Children {
             }
             at += size;
         }
+        Ok(())
     }
 
     pub fn into_buffers(self) -> Vec<Option<OwnedBuffer>> {

@@ -6,7 +6,7 @@ use crate::damaged;
 use crate::decode::codec::Codec;
 use crate::decode::fsst::{Scratch, SymbolTable};
 use crate::error::Checked;
-use crate::sink::{Offset, Pick, Strings};
+use crate::sink::{reserve, Offset, Pick, Strings};
 
 /// Append the picked values of a chunk that holds `num_values`. `scratch` is working memory for FSST.
 pub fn decode<O: Offset>(
@@ -33,8 +33,9 @@ pub fn decode<O: Offset>(
         let (first, last) = bounds::<O>(offsets, table_bytes, buffer.len())?;
         let base = out.data.len();
         let rebased = offsets[O::BYTES..].chunks_exact(O::BYTES).map(|raw| O::wrap(base + (O::read(raw) - first)));
+        reserve(&mut out.offsets, pick.len())?;
         out.offsets.extend(rebased);
-        out.data.extend_from_slice(&buffer[first..last]);
+        out.push_bytes(&buffer[first..last])?;
     }
     Ok(())
 }

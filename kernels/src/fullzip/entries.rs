@@ -7,7 +7,7 @@ use crate::decode::fsst::{Scratch, SymbolTable};
 use crate::decode::general::Inflater;
 use crate::decode::shapes::{Children, ListShape, Lists};
 use crate::error::{invalid, Checked};
-use crate::sink::{Bytes, Offset, Strings};
+use crate::sink::{zeros, Bytes, Offset, Strings};
 use pyo3::PyResult;
 
 /// Takes the values of one leaf and decodes each.
@@ -64,9 +64,9 @@ impl<'a> RowSink<'a> {
     #[inline]
     pub fn value(&mut self, value: &[u8]) -> Checked<()> {
         match self {
-            RowSink::Fixed(out, size) => out.grow(*size).copy_from_slice(value),
-            RowSink::Lists(shape, out) => out.append_row(shape, value),
-            RowSink::Struct(out) => out.append(value, 0, 1),
+            RowSink::Fixed(out, size) => out.grow(*size)?.copy_from_slice(value),
+            RowSink::Lists(shape, out) => out.append_row(shape, value)?,
+            RowSink::Struct(out) => out.append(value, 0, 1)?,
             RowSink::Narrow(out) => out.value(value)?,
             RowSink::Wide(out) => out.value(value)?,
             RowSink::Packed(members) => packed_row(members, value)?,
@@ -77,12 +77,14 @@ impl<'a> RowSink<'a> {
     /// Append `count` values of fixed width that lie back to back.
     pub fn values(&mut self, bytes: &[u8], count: usize) -> Checked<()> {
         match self {
-            RowSink::Fixed(out, _) => out.grow(bytes.len()).copy_from_slice(bytes),
-            RowSink::Struct(out) => out.append(bytes, 0, count),
-            RowSink::Lists(shape, out) if shape.is_plain() => out.items.append(bytes, 0, count * shape.items_per_row()),
+            RowSink::Fixed(out, _) => out.grow(bytes.len())?.copy_from_slice(bytes),
+            RowSink::Struct(out) => out.append(bytes, 0, count)?,
+            RowSink::Lists(shape, out) if shape.is_plain() => {
+                out.items.append(bytes, 0, count * shape.items_per_row())?
+            }
             RowSink::Lists(shape, out) => {
                 let size = shape.row_bytes().max(1);
-                bytes.chunks_exact(size).for_each(|row| out.append_row(shape, row));
+                bytes.chunks_exact(size).try_for_each(|row| out.append_row(shape, row))?;
             }
             _ => return damaged!("values of variable width lie back to back without lengths"),
         }
@@ -92,13 +94,13 @@ impl<'a> RowSink<'a> {
     /// Append a null of variable width, which has no bytes.
     pub fn null(&mut self) -> Checked<()> {
         match self {
-            RowSink::Narrow(out) => out.strings.end_value(),
-            RowSink::Wide(out) => out.strings.end_value(),
+            RowSink::Narrow(out) => out.strings.end_value()?,
+            RowSink::Wide(out) => out.strings.end_value()?,
             RowSink::Packed(members) => {
                 for member in members {
                     match member.prefix_bytes {
                         Some(_) => member.sink.null()?,
-                        None => member.sink.value(&vec![0; member.size])?,
+                        None => member.sink.value(&zeros::<u8>(member.size)?)?,
                     }
                 }
             }
@@ -211,9 +213,8 @@ impl<'a, O: Offset> Text<'a, O> {
         match self.symbols {
             Some(symbols) => symbols.decode(bytes, std::iter::once(bytes.len()), &mut self.scratch, &mut self.strings),
             None => {
-                self.strings.data.extend_from_slice(bytes);
-                self.strings.end_value();
-                Ok(())
+                self.strings.push_bytes(bytes)?;
+                self.strings.end_value()
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::gil;
 use crate::levels::layers::{parse_layers, unravel, Layers};
 use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
 use crate::levels::planes::Planes;
+use crate::sink::{reserve, vec_with_capacity};
 use pyo3::prelude::*;
 
 /// A page's description.
@@ -77,7 +78,7 @@ impl Page {
         }
         let mut levels = Levels {
             rep: (self.bits_rep > 0).then(Vec::new),
-            def: (self.bits_def > 0).then(|| Vec::with_capacity(expected)),
+            def: (self.bits_def > 0).then(|| vec_with_capacity(expected)).transpose()?,
             num_items: 0,
         };
         for (index, piece) in pieces.iter().enumerate() {
@@ -91,6 +92,7 @@ impl Page {
             decoded.map_err(|damage| damage.within(&format!("piece {index}")))?;
         }
         let [rep, def] = [levels.rep, levels.def].map(|levels| levels.map(|levels| Planes::from_levels(&levels)));
+        let (rep, def) = (rep.transpose()?, def.transpose()?);
         let layers = unravel(&self.layers, rep, def, levels.num_items, num_rows)?;
         Ok((levels.num_items, sink.into_buffers()?, layers))
     }
@@ -109,6 +111,7 @@ impl Page {
                 if rep > u32::from(max_rep) {
                     return damaged!("repetition level {rep} is above {max_rep}, the number of lists");
                 }
+                reserve(reps, 1)?;
                 reps.push(rep as u16);
                 rows += usize::from(rep as u16 == max_rep);
             } else if rep != 0 {
@@ -120,6 +123,7 @@ impl Page {
                 return damaged!("the first entry does not begin a row");
             }
             if let Some(defs) = &mut levels.def {
+                reserve(defs, 1)?;
                 defs.push(def);
             }
             if def <= max_visible {

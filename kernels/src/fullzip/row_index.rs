@@ -10,6 +10,7 @@ use crate::damaged;
 use crate::error::{Checked, Damaged};
 use crate::gil;
 use crate::levels::rows::RowRanges;
+use crate::sink::vec_with_capacity;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -59,7 +60,7 @@ pub fn fullzip_pairs(
         return Err(PyValueError::new_err(text));
     }
     let (starts, ends) = gil::release(py, offsets.len(), || -> PyResult<_> {
-        let mut pairs = Vec::with_capacity(offsets.len());
+        let mut pairs = vec_with_capacity(offsets.len())?;
         for (&offset, &length) in offsets.iter().zip(lengths.iter()) {
             let entries = Entries::new(slice_of(bytes, offset, length)?, width_bytes)?;
             let Some(last) = entries.len().checked_sub(1) else {
@@ -108,7 +109,7 @@ impl<'a> Entries<'a> {
 /// Bounds as they go to Python, each within the data.
 fn check_bounds(pairs: impl ExactSizeIterator<Item = (u64, u64)>, data_bytes: u64) -> Checked<(Vec<i64>, Vec<i64>)> {
     let data_bytes = data_bytes.min(i64::MAX as u64);
-    let (mut starts, mut ends) = (Vec::with_capacity(pairs.len()), Vec::with_capacity(pairs.len()));
+    let (mut starts, mut ends) = (vec_with_capacity(pairs.len())?, vec_with_capacity(pairs.len())?);
     for (index, (start, end)) in pairs.enumerate() {
         if start > end || end > data_bytes {
             return damaged!("row range {index} begins at byte {start} and ends at {end} of {data_bytes}");

@@ -2,7 +2,7 @@
 
 use super::to_text::{self, Trouble, ARRAY, CONTAINER, OBJECT, SCALAR};
 use crate::buffer::{Input, OwnedBuffer};
-use crate::error::{invalid, Checked, Damaged};
+use crate::error::{invalid, no_memory, Checked, Damaged, Fault};
 use crate::gil;
 use crate::sink::{vec_with_capacity, Strings};
 use crate::text::arguments::{checked_present, is_present, Arguments, Given, Held, Patience, BYTES_PER_STEP};
@@ -252,11 +252,12 @@ pub fn select_json(
                     state.map_err(|trouble| match trouble {
                         Told::Damaged(text) => PyErr::from(Damaged(format!("JSON value {row}: {text}"))),
                         Told::Unsupported(text) => pyo3::exceptions::PyNotImplementedError::new_err(text),
+                        Told::NoMemory(bytes) => no_memory(bytes),
                     })?
                 }
                 false => NOTHING,
             };
-            answers.end(state == FOUND);
+            answers.end(state == FOUND)?;
             states.push(state);
         }
         Ok((states.into(), answers.into_buffers()?))
@@ -268,11 +269,15 @@ pub fn select_json(
 enum Told {
     Damaged(String),
     Unsupported(String),
+    NoMemory(usize),
 }
 
-impl From<Damaged> for Told {
-    fn from(damaged: Damaged) -> Self {
-        Told::Damaged(damaged.0)
+impl From<Fault> for Told {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Damaged(text) => Told::Damaged(text),
+            Fault::NoMemory(bytes) => Told::NoMemory(bytes),
+        }
     }
 }
 
@@ -381,16 +386,17 @@ impl<'a> Answers<'a> {
         Ok(FOUND)
     }
 
-    fn end(&mut self, is_found: bool) {
+    fn end(&mut self, is_found: bool) -> Checked<()> {
         match self {
             Answers::Length(all, one)
             | Answers::Integer(all, one)
             | Answers::Float(all, one)
             | Answers::Boolean(all, one) => all.push(if is_found { *one } else { 0 }),
-            Answers::Text { texts, .. } | Answers::Shown { texts, .. } => texts.end_value(),
-            Answers::Stored(values) => values.end_value(),
+            Answers::Text { texts, .. } | Answers::Shown { texts, .. } => texts.end_value()?,
+            Answers::Stored(values) => values.end_value()?,
             _ => (),
         }
+        Ok(())
     }
 
     fn into_buffers(self) -> PyResult<Vec<OwnedBuffer>> {

@@ -2,7 +2,7 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
-use crate::error::{Checked, Damaged};
+use crate::error::{Checked, Damaged, Fault};
 use crate::gil;
 use pyo3::exceptions::{PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
@@ -18,13 +18,13 @@ const BYTES_PER_STEP: usize = 8;
 
 /// Why there is no text.
 pub enum Trouble {
-    Damaged(Damaged),
+    Damaged(Fault),
     Unsupported(String),
 }
 
-impl From<Damaged> for Trouble {
-    fn from(damaged: Damaged) -> Self {
-        Trouble::Damaged(damaged)
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Trouble::Damaged(fault)
     }
 }
 

@@ -4,7 +4,7 @@
 //! of floats with 4 units per slot and one of validity bits, a packed struct has a stream per member.
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::error::{Damaged, Refused, Taken};
+use crate::error::{Checked, Damaged, Fault, Refused, Taken};
 use crate::refused;
 use crate::sink::{Bits, Bytes, Offset, Strings};
 use pyo3::exceptions::PyValueError;
@@ -134,7 +134,7 @@ fn bytes(parts: &Parts, items: &Items, size: usize) -> Taken<Bytes> {
             let Some(source) = data.get(start.saturating_mul(size)..(start + count).saturating_mul(size)) else {
                 return refused!("{count} values of {size} bytes from {start} on in {} bytes", data.len());
             };
-            out.grow(source.len()).copy_from_slice(source);
+            out.grow(source.len()).map_err(no_memory)?.copy_from_slice(source);
         }
     }
     repeat_under_nulls(out.as_mut_slice(), slot_bytes, &items.nulls);
@@ -196,22 +196,25 @@ fn collect_bits(parts: &Parts, items: &Items) -> Taken<Vec<u8>> {
         for run in *runs {
             let (start, count) = stream.units(run)?;
             match stream.data {
-                Some(data) if data.len() >= (start + count).div_ceil(8) => out.append(data, start, count),
+                Some(data) if data.len() >= (start + count).div_ceil(8) => {
+                    out.append(data, start, count).map_err(no_memory)?
+                }
                 Some(data) => return refused!("{count} bits from {start} on in {} bytes", data.len()),
-                None => append_ones(&mut out, count),
+                None => append_ones(&mut out, count).map_err(no_memory)?,
             }
         }
     }
     Ok(out.into_bytes())
 }
 
-fn append_ones(out: &mut Bits, mut count: usize) {
+fn append_ones(out: &mut Bits, mut count: usize) -> Checked<()> {
     const ONES: [u8; 64] = [0xff; 64];
     while count > 0 {
         let some = count.min(ONES.len() * 8);
-        out.append(&ONES, 0, some);
+        out.append(&ONES, 0, some)?;
         count -= some;
     }
+    Ok(())
 }
 
 fn set(bytes: &mut [u8], bit: usize, value: bool) {
@@ -233,7 +236,7 @@ fn strings<O: Offset>(parts: &Parts, items: &Items) -> Taken<[OwnedBuffer; 2]> {
             while let Some(null) = nulls.next_if(|&item| item < first + count) {
                 let slot = start + (null - first);
                 append_values(stream, at, slot - at, &mut out)?;
-                out.end_value();
+                out.end_value().map_err(no_memory)?;
                 at = slot + 1;
             }
             append_values(stream, at, start + count - at, &mut out)?;
@@ -259,10 +262,13 @@ fn append_values<O: Offset>(stream: &Stream, start: usize, count: usize, out: &m
     };
     let base = out.data.len();
     out.offsets.extend(next.map(|offset| O::wrap(base + (offset - first))));
-    out.data.extend_from_slice(bytes);
+    out.push_bytes(bytes).map_err(no_memory)?;
     Ok(())
 }
 
-fn no_memory(damaged: Damaged) -> Refused {
-    Refused::Sizes(damaged.0)
+fn no_memory(fault: Fault) -> Refused {
+    match fault {
+        Damaged(text) => Refused::Sizes(text),
+        Fault::NoMemory(bytes) => Refused::NoMemory(bytes),
+    }
 }

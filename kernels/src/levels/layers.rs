@@ -18,7 +18,7 @@ use crate::buffer::OwnedBuffer;
 use crate::damaged;
 use crate::error::Checked;
 use crate::levels::planes::{Mask, Planes};
-use crate::sink::Offsets;
+use crate::sink::{zeros, Offsets};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -140,7 +140,7 @@ pub fn unravel(
     for (index, &layer) in layers.layers.iter().enumerate() {
         let top = state.consumed + layer.own_levels();
         out.push(match layer {
-            Layer::Item { null } => state.item(null, layers.group_limit(index, state.consumed)),
+            Layer::Item { null } => state.item(null, layers.group_limit(index, state.consumed))?,
             Layer::List { empty, wide, .. } => {
                 lists_left -= 1;
                 let limit = layers.group_limit(index + 1, top);
@@ -181,11 +181,11 @@ fn check_levels(
     if lists && rep.is_none() && (num_levels > 0 || num_rows > 0) {
         return damaged!("lists without repetition levels ({num_levels} levels, {num_rows} rows)");
     }
-    let highest_rep = rep.map_or(0, Planes::highest);
+    let highest_rep = rep.map_or(Ok(0), Planes::highest)?;
     if highest_rep > layers.max_rep {
         return damaged!("repetition level {highest_rep} is above {}, the number of lists", layers.max_rep);
     }
-    let highest_def = def.map_or(0, Planes::highest);
+    let highest_def = def.map_or(Ok(0), Planes::highest)?;
     if highest_def > layers.max_def {
         return damaged!("definition level {highest_def} is above {}, the last of the layers", layers.max_def);
     }
@@ -194,7 +194,7 @@ fn check_levels(
             if let Some(first) = rep.first().filter(|&first| first != layers.max_rep) {
                 return damaged!("the first level does not begin a row (repetition level {first})");
             }
-            rep.above(layers.max_rep - 1).count_ones()
+            rep.above(layers.max_rep - 1)?.count_ones()
         }
         _ => num_levels,
     };
@@ -202,7 +202,7 @@ fn check_levels(
         return damaged!("levels hold {rows} rows, expected {num_rows}");
     }
     let items = match def {
-        Some(def) if highest_def > layers.max_visible => num_levels - def.above(layers.max_visible).count_ones(),
+        Some(def) if highest_def > layers.max_visible => num_levels - def.above(layers.max_visible)?.count_ones(),
         _ => num_levels,
     };
     if items != num_items {
@@ -236,15 +236,16 @@ struct Unravelling {
 }
 
 impl Unravelling {
-    fn item(&self, null: bool, limit: u16) -> LayerOut {
+    fn item(&self, null: bool, limit: u16) -> Checked<LayerOut> {
         let all_valid = LayerOut { length: self.length, validity: None, null_count: 0, offsets: None };
         let Some(def) = self.def.as_ref().filter(|_| null) else {
-            return all_valid;
+            return Ok(all_valid);
         };
-        let nulls = def.above(self.consumed);
-        let nulls = if def.len() == self.length { nulls } else { nulls.compact(&def.above(limit).not()) };
+        let nulls = def.above(self.consumed)?;
+        let nulls = if def.len() == self.length { nulls } else { nulls.compact(&def.above(limit)?.not())? };
         let null_count = nulls.count_ones();
-        LayerOut { validity: (null_count > 0).then(|| nulls.not().to_bytes()), null_count, ..all_valid }
+        let validity = (null_count > 0).then(|| nulls.not().to_bytes()).transpose()?;
+        Ok(LayerOut { validity, null_count, ..all_valid })
     }
 
     /// Entries with a repetition level of 0 continue a list; all others begin one, or stand for a list that is null,
@@ -253,15 +254,15 @@ impl Unravelling {
         if self.length > T::LAST {
             return damaged!("{} list items do not fit into 32-bit offsets", self.length);
         }
-        let begins = self.rep.above(0);
+        let begins = self.rep.above(0)?;
         let lists = match &self.def {
-            None => Lists { slots: begins.clone(), childless: None },
+            None => Lists { slots: begins.copy()?, childless: None },
             Some(def) => {
-                let childless = def.above(self.consumed);
-                if list_goes_on(&childless, &begins) {
+                let childless = def.above(self.consumed)?;
+                if list_goes_on(&childless, &begins)? {
                     return damaged!("a list that is null, empty or missing goes on with another item");
                 }
-                let slots = begins.clone().zip(&def.above(list.limit), |begins, missing| begins & !missing);
+                let slots = begins.copy()?.zip(&def.above(list.limit)?, |begins, missing| begins & !missing);
                 Lists { slots, childless: Some(childless.zip(&begins, |childless, begins| childless & begins)) }
             }
         };
@@ -270,15 +271,15 @@ impl Unravelling {
             return damaged!("lists claim {num_children} items, their layer below has {}", self.length);
         }
         let (validity, null_count) = match (&self.def, &lists.childless) {
-            (Some(def), Some(childless)) => lists.validity(def, childless, list.empty),
+            (Some(def), Some(childless)) => lists.validity(def, childless, list.empty)?,
             _ => (None, 0),
         };
-        let offsets = lists.offsets(self.length, &begins);
+        let offsets = lists.offsets(self.length, &begins)?;
         if list.is_outermost {
-            self.def = self.def.take().filter(|_| !list.is_last).map(|def| def.compact(&lists.slots));
+            self.def = self.def.take().filter(|_| !list.is_last).map(|def| def.compact(&lists.slots)).transpose()?;
         } else {
-            self.rep = self.rep.compact(&begins).less_one();
-            self.def = self.def.take().map(|def| def.compact(&begins));
+            self.rep = self.rep.compact(&begins)?.less_one()?;
+            self.def = self.def.take().map(|def| def.compact(&begins)).transpose()?;
         }
         self.length = offsets.len() - 1;
         Ok(LayerOut { length: self.length, validity, null_count, offsets: Some(wrap(offsets)) })
@@ -286,14 +287,14 @@ impl Unravelling {
 }
 
 /// Whether an entry without children is followed by one that continues it.
-fn list_goes_on(childless: &Mask, begins: &Mask) -> bool {
-    let continues = begins.clone().not();
+fn list_goes_on(childless: &Mask, begins: &Mask) -> Checked<bool> {
+    let continues = begins.copy()?.not();
     let (mut found, mut before) = (0, 0);
     for (&childless, &continues) in childless.words().iter().zip(continues.words()) {
         found |= (childless << 1 | before) & continues;
         before = childless >> 63;
     }
-    found != 0
+    Ok(found != 0)
 }
 
 /// The lists of one layer.
@@ -306,22 +307,22 @@ struct Lists {
 
 impl Lists {
     /// Which lists are valid, if some are not, and how many are not.
-    fn validity(&self, def: &Planes, childless: &Mask, empty: Option<u16>) -> (Option<Vec<u8>>, usize) {
-        let mut nulls = childless.clone().zip(&self.slots, |childless, slots| childless & slots);
+    fn validity(&self, def: &Planes, childless: &Mask, empty: Option<u16>) -> Checked<(Option<Vec<u8>>, usize)> {
+        let mut nulls = childless.copy()?.zip(&self.slots, |childless, slots| childless & slots);
         if let Some(empty) = empty {
-            let is_empty = def.above(empty - 1).zip(&def.above(empty), |from, above| from & !above);
+            let is_empty = def.above(empty - 1)?.zip(&def.above(empty)?, |from, above| from & !above);
             nulls = nulls.zip(&is_empty, |nulls, empty| nulls & !empty);
         }
         let null_count = nulls.count_ones();
-        match null_count {
+        Ok(match null_count {
             0 => (None, 0),
-            _ => (Some(nulls.not().compact(&self.slots).to_bytes()), null_count),
-        }
+            _ => (Some(nulls.not().compact(&self.slots)?.to_bytes()?), null_count),
+        })
     }
 
     /// Where the children of each list begin, and where those of the last one end.
-    fn offsets<T: Offset>(&self, num_children: usize, begins: &Mask) -> Vec<T> {
-        let mut offsets = vec![T::default(); self.slots.count_ones() + 1];
+    fn offsets<T: Offset>(&self, num_children: usize, begins: &Mask) -> Checked<Vec<T>> {
+        let mut offsets = zeros::<T>(self.slots.count_ones() + 1)?;
         let mut slot = 0;
         let mut num_childless = 0;
         for (index, &slots) in self.slots.words().iter().enumerate() {
@@ -336,12 +337,12 @@ impl Lists {
             }
         }
         offsets[slot] = T::of(num_children);
-        offsets
+        Ok(offsets)
     }
 }
 
 /// List offsets of 32 or 64 bits.
-trait Offset: Copy + Default {
+trait Offset: Copy + Default + bytemuck::Zeroable {
     const LAST: usize;
     /// `position` is at most `LAST`.
     fn of(position: usize) -> Self;

@@ -4,21 +4,33 @@
 //! above a limit, is it this one? Such a question is a few operations on whole words, and its answer is a `Mask`, which
 //! is a validity bitmap already. Files store levels packed; they are not expanded in between.
 
+use crate::error::Checked;
+use crate::sink::{reserve, vec_with_capacity, zeros};
+
 /// Words of one plane of a packed group, which holds 1024 levels.
 pub const GROUP_WORDS: usize = 16;
 
 /// A bit for each of `length` levels; the bits behind the last one are 0.
-#[derive(Default, Clone)]
+#[derive(Default)]
 pub struct Mask {
     words: Vec<u64>,
     length: usize,
 }
 
 impl Mask {
-    pub fn ones(length: usize) -> Self {
-        let mut mask = Mask { words: vec![u64::MAX; length.div_ceil(64)], length };
+    pub fn ones(length: usize) -> Checked<Self> {
+        let mut words = vec_with_capacity(length.div_ceil(64))?;
+        words.resize(length.div_ceil(64), u64::MAX);
+        let mut mask = Mask { words, length };
         mask.clear_rest();
-        mask
+        Ok(mask)
+    }
+
+    /// The same bits in memory of their own.
+    pub fn copy(&self) -> Checked<Self> {
+        let mut words = vec_with_capacity(self.words.len())?;
+        words.extend_from_slice(&self.words);
+        Ok(Mask { words, length: self.length })
     }
 
     pub fn len(&self) -> usize {
@@ -61,24 +73,33 @@ impl Mask {
     }
 
     /// The bits for which `by` has a one, one behind the other.
-    pub fn compact(&self, by: &Mask) -> Self {
-        let mut kept = Mask::default();
+    pub fn compact(&self, by: &Mask) -> Checked<Self> {
+        let mut kept = Mask { words: vec_with_capacity(by.count_ones().div_ceil(64))?, length: 0 };
         for (&word, &by) in self.words.iter().zip(&by.words) {
             match by {
                 u64::MAX => kept.push(word, 64),
                 _ => kept.push(Compress::new(by).apply(word), by.count_ones() as usize),
             }
         }
-        kept
+        Ok(kept)
     }
 
     /// As bytes, the first bit lowest.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let bytes = self.words.iter().flat_map(|word| word.to_le_bytes());
-        bytes.take(self.length.div_ceil(8)).collect()
+    pub fn to_bytes(&self) -> Checked<Vec<u8>> {
+        let mut out = vec_with_capacity(self.words.len() * 8)?;
+        out.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
+        out.truncate(self.length.div_ceil(8));
+        Ok(out)
     }
 
-    /// Append the lowest `count` bits of a word, the others of which are 0.
+    /// Make room for `count` more bits.
+    fn reserve(&mut self, count: usize) -> Checked<()> {
+        let words = self.length.saturating_add(count).div_ceil(64);
+        let missing = words - self.words.len();
+        reserve(&mut self.words, missing)
+    }
+
+    /// Append the lowest `count` bits of a word, the others of which are 0. There is room for them.
     fn push(&mut self, word: u64, count: usize) {
         let used = self.length % 64;
         self.length += count;
@@ -99,13 +120,17 @@ impl Mask {
         self.length = 0;
     }
 
-    fn push_zeros(&mut self, count: usize) {
+    fn push_zeros(&mut self, count: usize) -> Checked<()> {
+        self.reserve(count)?;
         self.length += count;
         self.words.resize(self.length.div_ceil(64), 0);
+        Ok(())
     }
 
-    fn append(&mut self, other: &Mask, start: usize, end: usize) {
+    fn append(&mut self, other: &Mask, start: usize, end: usize) -> Checked<()> {
+        self.reserve(end - start)?;
         runs(start, end).for_each(|(at, count)| self.push(other.read(at, count), count));
+        Ok(())
     }
 
     /// Up to 64 bits from bit `at` on.
@@ -204,56 +229,68 @@ impl Planes {
         self.length = 0;
     }
 
-    pub fn from_levels(levels: &[u16]) -> Self {
+    pub fn from_levels(levels: &[u16]) -> Checked<Self> {
         let mut planes = Planes::default();
-        planes.push_levels(levels);
-        planes
+        planes.push_levels(levels)?;
+        Ok(planes)
     }
 
     /// Append plain levels.
-    pub fn push_levels(&mut self, levels: &[u16]) {
+    pub fn push_levels(&mut self, levels: &[u16]) -> Checked<()> {
         let any = levels.iter().fold(0, |any, level| any | level);
         let width = (u16::BITS - any.leading_zeros()) as usize;
-        self.widen(width);
+        self.widen(width)?;
+        self.reserve(levels.len())?;
         for levels in levels.chunks(64) {
             self.push_words(levels.len(), |plane| if plane < width { bit_of(levels, plane) } else { 0 });
         }
+        Ok(())
+    }
+
+    /// Make room for `count` more levels.
+    fn reserve(&mut self, count: usize) -> Checked<()> {
+        self.planes.iter_mut().try_for_each(|plane| plane.reserve(count))
     }
 
     /// Append the first `count` levels of a group, given as the words of their planes, lowest plane first.
-    pub fn push_group(&mut self, planes: &[[u64; GROUP_WORDS]], count: usize) {
+    pub fn push_group(&mut self, planes: &[[u64; GROUP_WORDS]], count: usize) -> Checked<()> {
         let sizes = || (0..count).step_by(64).map(|at| (count - at).min(64));
         let is_used =
             |plane: &[u64; GROUP_WORDS]| plane.iter().zip(sizes()).any(|(word, size)| word & lowest(size) != 0);
-        self.widen(planes.iter().rposition(is_used).map_or(0, |highest| highest + 1));
+        self.widen(planes.iter().rposition(is_used).map_or(0, |highest| highest + 1))?;
+        self.reserve(count)?;
         for (index, size) in sizes().enumerate() {
             self.push_words(size, |plane| planes.get(plane).map_or(0, |words| words[index] & lowest(size)));
         }
+        Ok(())
     }
 
-    pub fn push_zeros(&mut self, count: usize) {
-        self.planes.iter_mut().for_each(|plane| plane.push_zeros(count));
+    pub fn push_zeros(&mut self, count: usize) -> Checked<()> {
+        self.planes.iter_mut().try_for_each(|plane| plane.push_zeros(count))?;
         self.length += count;
+        Ok(())
     }
 
     /// Append levels `start .. end` of others.
-    pub fn append(&mut self, other: &Planes, start: usize, end: usize) {
-        self.widen(other.planes.len());
+    pub fn append(&mut self, other: &Planes, start: usize, end: usize) -> Checked<()> {
+        self.widen(other.planes.len())?;
         for (index, plane) in self.planes.iter_mut().enumerate() {
             match other.planes.get(index) {
-                Some(source) => plane.append(source, start, end),
-                None => plane.push_zeros(end - start),
+                Some(source) => plane.append(source, start, end)?,
+                None => plane.push_zeros(end - start)?,
             }
         }
         self.length += end - start;
+        Ok(())
     }
 
-    fn widen(&mut self, width: usize) {
+    fn widen(&mut self, width: usize) -> Checked<()> {
         while self.planes.len() < width {
             let mut plane = Mask::default();
-            plane.push_zeros(self.length);
+            plane.push_zeros(self.length)?;
             self.planes.push(plane);
         }
+        Ok(())
     }
 
     fn push_words(&mut self, count: usize, word: impl Fn(usize) -> u64) {
@@ -268,30 +305,30 @@ impl Planes {
     }
 
     /// The highest level; 0 where there are none.
-    pub fn highest(&self) -> u16 {
-        let mut candidates = Mask::ones(self.length);
+    pub fn highest(&self) -> Checked<u16> {
+        let mut candidates = Mask::ones(self.length)?;
         let mut highest = 0;
         for (index, plane) in self.planes.iter().enumerate().rev() {
-            let higher = candidates.clone().zip(plane, |mask, plane| mask & plane);
+            let higher = candidates.copy()?.zip(plane, |mask, plane| mask & plane);
             if higher.any() {
                 highest |= 1 << index;
                 candidates = higher;
             }
         }
-        highest
+        Ok(highest)
     }
 
     /// Which levels are above `limit`.
-    pub fn above(&self, limit: u16) -> Mask {
-        let mut above = Mask { words: vec![0; self.length.div_ceil(64)], length: self.length };
+    pub fn above(&self, limit: u16) -> Checked<Mask> {
+        let mut above = Mask { words: zeros(self.length.div_ceil(64))?, length: self.length };
         if limit == 0 {
-            return self.planes.iter().fold(above, |above, plane| above.zip(plane, |above, plane| above | plane));
+            return Ok(self.planes.iter().fold(above, |above, plane| above.zip(plane, |above, plane| above | plane)));
         }
         if self.planes.len() < 16 && limit >> self.planes.len() != 0 {
-            return above;
+            return Ok(above);
         }
         // From the highest bit down: those that equal `limit` so far, and those that are above it.
-        let mut same = Mask::ones(self.length);
+        let mut same = Mask::ones(self.length)?;
         for (index, plane) in self.planes.iter().enumerate().rev() {
             let is_set = limit >> index & 1 == 1;
             for ((above, same), plane) in above.words.iter_mut().zip(&mut same.words).zip(&plane.words) {
@@ -299,23 +336,24 @@ impl Planes {
                 *same &= if is_set { *plane } else { !plane };
             }
         }
-        above
+        Ok(above)
     }
 
     /// The levels for which `by` has a one.
-    pub fn compact(&self, by: &Mask) -> Self {
-        Planes { planes: self.planes.iter().map(|plane| plane.compact(by)).collect(), length: by.count_ones() }
+    pub fn compact(&self, by: &Mask) -> Checked<Self> {
+        let planes = self.planes.iter().map(|plane| plane.compact(by)).collect::<Checked<_>>()?;
+        Ok(Planes { planes, length: by.count_ones() })
     }
 
     /// All levels, which are above 0, less one.
-    pub fn less_one(mut self) -> Self {
-        let mut borrow = Mask::ones(self.length);
+    pub fn less_one(mut self) -> Checked<Self> {
+        let mut borrow = Mask::ones(self.length)?;
         for plane in &mut self.planes {
-            let lowered = plane.clone().zip(&borrow, |plane, borrow| plane ^ borrow);
+            let lowered = plane.copy()?.zip(&borrow, |plane, borrow| plane ^ borrow);
             borrow = borrow.zip(plane, |borrow, plane| borrow & !plane);
             *plane = lowered;
         }
-        self
+        Ok(self)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::error::Checked;
 use crate::gil;
 use crate::levels::layers::{layers_to_python, parse_layers, unravel, LayerOut, Layers};
 use crate::levels::planes::Planes;
+use crate::sink::{reserve, vec_with_capacity};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -138,7 +139,7 @@ impl PageRows {
             }
             let (mut pages, mut counts, mut page_ends) = (Vec::new(), Vec::new(), Vec::with_capacity(ends.len()));
             let mut pages_before = Vec::with_capacity(ends.len());
-            let mut relative = Vec::with_capacity(num_rows);
+            let mut relative = vec_with_capacity(num_rows)?;
             let mut first = 0;
             for (column, &end) in ends.iter().enumerate() {
                 let Some(starts) = row_starts.get(first..end) else {
@@ -273,9 +274,9 @@ fn select_flat(layers: &Layers, page: &PageLevels, rows: &RowRanges) -> Checked<
         if levels.len() != page.num_rows {
             return damaged!("{} levels for {} rows without lists", levels.len(), page.num_rows);
         }
-        let mut picked = Vec::with_capacity(num_items);
+        let mut picked = vec_with_capacity(num_items)?;
         rows.iter().for_each(|(start, end)| picked.extend_from_slice(&levels[start as usize..end as usize]));
-        Ok(Some(Planes::from_levels(&picked)))
+        Ok(Some(Planes::from_levels(&picked)?))
     };
     let layers = unravel(layers, pick(page.rep)?, pick(page.def)?, num_items, num_items)?;
     Ok(Selection { num_items, layers, item_ids: None })
@@ -288,7 +289,8 @@ fn select_nested(layers: &Layers, page: &PageLevels, rep: &[u16], rows: &RowRang
     }
     let begins = (0..rep.len()).filter(|&index| rep[index] == layers.max_rep());
     // Where each row begins, and where the last one ends.
-    let row_levels: Vec<usize> = begins.chain([rep.len()]).collect();
+    let mut row_levels: Vec<usize> = vec_with_capacity(begins.clone().count() + 1)?;
+    row_levels.extend(begins.chain([rep.len()]));
     if row_levels.len() != page.num_rows + 1 {
         return damaged!("levels hold {} rows, expected {}", row_levels.len() - 1, page.num_rows);
     }
@@ -306,15 +308,18 @@ fn select_nested(layers: &Layers, page: &PageLevels, rep: &[u16], rows: &RowRang
         let (from, to) = (row_levels[start as usize], row_levels[end as usize]);
         item += count_items(level, from);
         let num_items = count_items(from, to);
+        reserve(&mut item_ids, num_items)?;
         item_ids.extend(item as i64..(item + num_items) as i64);
+        reserve(&mut picked_rep, to - from)?;
         picked_rep.extend_from_slice(&rep[from..to]);
         if let (Some(picked), Some(def)) = (&mut picked_def, page.def) {
+            reserve(picked, to - from)?;
             picked.extend_from_slice(&def[from..to]);
         }
         (level, item) = (to, item + num_items);
     }
     let num_items = item_ids.len();
-    let (rep, def) = (Planes::from_levels(&picked_rep), picked_def.as_deref().map(Planes::from_levels));
+    let (rep, def) = (Planes::from_levels(&picked_rep)?, picked_def.as_deref().map(Planes::from_levels).transpose()?);
     let layers = unravel(layers, Some(rep), def, num_items, rows.num_rows() as usize)?;
     Ok(Selection { num_items, layers, item_ids: Some(item_ids) })
 }

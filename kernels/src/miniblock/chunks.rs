@@ -12,6 +12,7 @@ use crate::damaged;
 use crate::error::Checked;
 use crate::gil;
 use crate::levels::rows::RowRanges;
+use crate::sink::{reserve, vec_with_capacity};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -70,8 +71,8 @@ fn read_chunk_words(
     if num_chunks == 0 && num_items > 0 {
         return damaged!("no chunks for {num_items} items");
     }
-    let mut byte_offsets = Vec::with_capacity(num_chunks + 1);
-    let mut item_starts = Vec::with_capacity(num_chunks + 1);
+    let mut byte_offsets = vec_with_capacity(num_chunks + 1)?;
+    let mut item_starts = vec_with_capacity(num_chunks + 1)?;
     // Each addend is below 2^32 and there is one per two bytes of memory: the sums stay far below 2^63.
     let (mut bytes, mut items) = (0, 0);
     for (chunk, word) in words.enumerate() {
@@ -116,8 +117,8 @@ pub fn read_repetition(index: &[u8], num_chunks: usize, num_rows: u64) -> Checke
     if entries.len() != num_chunks || !rest.is_empty() {
         return damaged!("repetition index has {} bytes, expected 16 for each of {num_chunks} chunks", index.len());
     }
-    let mut row_starts = Vec::with_capacity(num_chunks + 1);
-    let mut preambles = Vec::with_capacity(num_chunks);
+    let mut row_starts = vec_with_capacity(num_chunks + 1)?;
+    let mut preambles = vec_with_capacity(num_chunks)?;
     let (mut begun, mut ended, mut preamble) = (0u64, 0u64, false);
     for (chunk, entry) in entries.iter().enumerate() {
         let ends = u64::from_le_bytes(entry[..8].try_into().expect("8 of 16 bytes"));
@@ -167,7 +168,7 @@ pub fn plan_chunks(
     let table = ChunkTable::new(&byte_offsets, &starts, preamble.as_ref().map(Input::bytes), base_bytes)?;
     let rows = RowRanges::new(&row_starts, row_ends.as_ref(), table.num_rows())?;
     let mut plan = ChunkPlan::default();
-    gil::release(py, rows.len(), || table.plan(&rows, &mut plan));
+    gil::release(py, rows.len(), || table.plan(&rows, &mut plan))?;
     Ok((plan.chunk_ids.into(), plan.range_firsts.into(), plan.range_starts.into(), plan.range_ends.into()))
 }
 
@@ -227,18 +228,19 @@ impl<'a> ChunkTable<'a> {
     }
 
     /// Add a page's part to a plan.
-    pub fn plan(&self, rows: &RowRanges, plan: &mut ChunkPlan) {
+    pub fn plan(&self, rows: &RowRanges, plan: &mut ChunkPlan) -> Checked<()> {
         let first_chunk = plan.chunk_ids.len();
         let (mut position, mut planned) = (0, 0);
         for (start, end) in rows.iter().filter(|(start, end)| start < end) {
             let first = self.seek(position, start);
             let last = self.last_chunk(first, end);
             if planned <= last {
-                self.add(plan, first_chunk, first.max(planned), last);
+                self.add(plan, first_chunk, first.max(planned), last)?;
             }
             position = first.max(last);
             planned = planned.max(last + 1);
         }
+        Ok(())
     }
 
     /// The chunk from `position` on in which a row begins: the last one whose start is not behind it.
@@ -276,7 +278,8 @@ impl<'a> ChunkTable<'a> {
 
     /// Append chunks `first..=last`, to the last range where they follow it directly. The page's part of the plan begins
     /// at `first_chunk`.
-    fn add(&self, plan: &mut ChunkPlan, first_chunk: usize, first: usize, last: usize) {
+    fn add(&self, plan: &mut ChunkPlan, first_chunk: usize, first: usize, last: usize) -> Checked<()> {
+        reserve(&mut plan.chunk_ids, last + 1 - first)?;
         let follows = plan.chunk_ids[first_chunk..].last().is_some_and(|&previous| previous + 1 == first as i64);
         let end = self.base_bytes + self.byte_offsets[last + 1];
         match plan.range_ends.last_mut().filter(|_| follows) {
@@ -288,5 +291,6 @@ impl<'a> ChunkTable<'a> {
             }
         }
         plan.chunk_ids.extend(first as i64..=last as i64);
+        Ok(())
     }
 }

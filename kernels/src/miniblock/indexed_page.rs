@@ -85,8 +85,7 @@ impl IndexedPage {
         let starts = self.row_starts.as_ref().unwrap_or(&self.item_starts).i64s()?;
         let preamble = self.preamble.as_ref().map(Input::bytes);
         let table = ChunkTable::new(&byte_offsets, &starts, preamble, self.base_bytes)?;
-        table.plan(&RowRanges::of_rows(rows, table.num_rows())?, plan);
-        Ok(())
+        Ok(table.plan(&RowRanges::of_rows(rows, table.num_rows())?, plan)?)
     }
 
     /// Decode the wanted rows from `bytes`.

@@ -3,7 +3,7 @@
 use crate::damaged;
 use crate::decode::block;
 use crate::decode::general::Inflater;
-use crate::error::{invalid, Checked, Damaged};
+use crate::error::{invalid, Checked, Fault};
 use crate::levels::planes::Planes;
 use crate::miniblock::page::Page;
 use crate::miniblock::tables::{Chunk, Tables};
@@ -37,7 +37,7 @@ fn push_pick(picks: &mut Vec<Pick>, first: usize, start: usize, end: usize) {
 }
 
 /// Names the chunk that damage was found in.
-pub fn in_chunk(id: usize) -> impl Fn(Damaged) -> Damaged {
+pub fn in_chunk(id: usize) -> impl Fn(Fault) -> Fault {
     move |damage| damage.within(&format!("chunk {id}"))
 }
 
@@ -74,8 +74,7 @@ fn flat_levels(page: &Page, chunks: &[Chunk<'_>], picks: &[Pick]) -> Checked<Opt
         }
         plain.clear();
         block::append_levels(codec, header.def, chunk.num_items, picks, &mut inflater, &mut plain)?;
-        planes.push_levels(&plain);
-        Ok(())
+        planes.push_levels(&plain)
     };
     chunks.iter().try_for_each(|chunk| read(chunk).map_err(in_chunk(chunk.id)))?;
     Ok(Some(planes))
@@ -142,7 +141,7 @@ impl ChunkLevels {
     /// Turn ranges of the chunk's rows (a preamble counts as one) into ranges of its levels.
     fn rows_to_levels(&mut self, max_rep: u16, preamble: bool, num_rows: usize, wanted: &mut [Pick]) -> Checked<()> {
         let opens_row = self.rep.first().is_none_or(|rep| rep == max_rep);
-        let starts = self.rep.above(max_rep - 1);
+        let starts = self.rep.above(max_rep - 1)?;
         let found = starts.count_ones() + usize::from(!opens_row);
         if found != num_rows || opens_row == preamble {
             return damaged!("repetition levels hold {found} rows or rests of rows, the index says {num_rows}");
@@ -182,7 +181,7 @@ impl Kept {
     fn keep(&mut self, page: &Page, levels: &ChunkLevels, segments: &[Pick], num_items: usize) -> Checked<()> {
         let max_visible = page.layers.max_visible();
         let has_invisible = page.def.is_some() && page.layers.max_def() > max_visible;
-        let invisible = has_invisible.then(|| levels.def.above(max_visible));
+        let invisible = has_invisible.then(|| levels.def.above(max_visible)).transpose()?;
         let count = |start: usize, end: usize| {
             end - start - invisible.as_ref().map_or(0, |invisible| invisible.count_ones_between(start, end))
         };
@@ -193,9 +192,9 @@ impl Kept {
             let owned = count(segment.start, segment.end);
             push_pick(&mut self.picks, first, item, item + owned);
             (at, item) = (segment.end, item + owned);
-            self.rep.append(&levels.rep, segment.start, segment.end);
+            self.rep.append(&levels.rep, segment.start, segment.end)?;
             if let Some(def) = &mut self.def {
-                def.append(&levels.def, segment.start, segment.end);
+                def.append(&levels.def, segment.start, segment.end)?;
             }
         }
         item += count(at, levels.rep.len());

@@ -2,6 +2,7 @@
 
 use crate::damaged;
 use crate::error::{invalid, Checked};
+use crate::sink::vec_with_capacity;
 use pyo3::PyResult;
 
 /// The caller's tables: where chunks lie, what they hold, and which rows are wanted.
@@ -101,7 +102,7 @@ pub struct Chunk<'a> {
 
 /// Where the selected chunks lie in the fetched bytes.
 pub fn locate<'a>(tables: &Tables<'_>, bytes: &'a [u8]) -> PyResult<Vec<Chunk<'a>>> {
-    let mut chunks = Vec::with_capacity(tables.chunk_ids.len());
+    let mut chunks = vec_with_capacity(tables.chunk_ids.len())?;
     for (range, (&first, &offset)) in tables.range_firsts.iter().zip(tables.range_offsets).enumerate() {
         let last = tables.range_firsts.get(range + 1).map_or(tables.chunk_ids.len(), |&next| next as usize);
         let Some(ids) = tables.chunk_ids.get(first as usize..last) else {

@@ -76,18 +76,16 @@ impl<'a> Values<'a> {
             (Sink::Lists(shape, out), _) => lists(shape, buffers, num_values, picks, out),
             (Sink::Children(out), _) => {
                 let values = plain_rows(buffers, num_values, out.row_bytes() * 8)?;
-                picks.iter().for_each(|pick| out.append(values, pick.start, pick.end));
-                Ok(())
+                picks.iter().try_for_each(|pick| out.append(values, pick.start, pick.end))
             }
             (Sink::Fixed(out @ Fixed::Bits(..)), Codec::Flat { bits }) => {
                 let values = plain_rows(buffers, num_values, *bits)?;
-                picks.iter().for_each(|pick| out.append(values, pick.start, pick.len()));
-                Ok(())
+                picks.iter().try_for_each(|pick| out.append(values, pick.start, pick.len()))
             }
             (Sink::Fixed(Fixed::Bytes(out, size)), _) => {
                 fixed::check_count(codec, buffers, num_values)?;
                 let bytes = bytes_of(count(picks), *size * 8)?;
-                fixed::decode(codec, buffers, num_values, picks, out.grow(bytes))
+                fixed::decode(codec, buffers, num_values, picks, out.grow(bytes)?)
             }
             (Sink::Fixed(Fixed::Bits(..)), _) => damaged!("values that are not made of bytes are stored plainly only"),
         }
@@ -136,12 +134,12 @@ fn lists(shape: &ListShape, buffers: &[&[u8]], num_rows: usize, picks: &[Pick], 
     for (&(items, _), bitmap) in shape.levels.iter().zip(&mut out.validity) {
         if let Some(bitmap) = bitmap {
             let source = next(items, 1)?;
-            picks.iter().for_each(|pick| bitmap.append(source, pick.start * items, pick.len() * items));
+            picks.iter().try_for_each(|pick| bitmap.append(source, pick.start * items, pick.len() * items))?;
         }
     }
     let items = shape.items_per_row();
     let source = next(items, shape.item_bits)?;
-    picks.iter().for_each(|pick| out.items.append(source, pick.start * items, pick.len() * items));
+    picks.iter().try_for_each(|pick| out.items.append(source, pick.start * items, pick.len() * items))?;
     match buffers.next() {
         None => Ok(()),
         Some(_) => damaged!("a chunk of fixed-size lists has too many buffers"),

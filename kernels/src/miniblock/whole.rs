@@ -17,6 +17,7 @@ use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
 use crate::miniblock::chunks::{read_repetition, read_words};
 use crate::miniblock::page::Page;
 use crate::miniblock::tables::Tables;
+use crate::sink::vec_with_capacity;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
@@ -110,7 +111,8 @@ impl<'a> Whole<'a> {
             Some(rows) => i64::try_from(rows).map_err(|_| invalid("a page of more than 2^63 rows"))?,
             None => self.num_items,
         };
-        let chunk_ids: Vec<i64> = (0..num_chunks as i64).collect();
+        let mut chunk_ids: Vec<i64> = vec_with_capacity(num_chunks)?;
+        chunk_ids.extend(0..num_chunks as i64);
         let one_range = &[0i64][..(num_chunks > 0) as usize];
         let tables = Tables {
             range_offsets: one_range,

@@ -10,7 +10,7 @@ use crate::levels::layers::LayerOut;
 use crate::levels::leaf::LeafParts;
 use crate::levels::rows::RowRanges;
 use crate::miniblock::chunks::ChunkPlan;
-use crate::sink::{vec_with_capacity, Bits, Bytes, Offsets};
+use crate::sink::{copied, reserve, vec_with_capacity, Bits, Bytes, Offsets};
 use crate::take::join::Part;
 use pyo3::prelude::*;
 
@@ -143,9 +143,9 @@ impl Ends {
     }
 
     /// The bitmap of some values, and how many are null; no bitmap where none is.
-    fn validity(&self, indices: impl Iterator<Item = i64> + Clone) -> (Option<Vec<u8>>, usize) {
+    fn validity(&self, indices: impl Iterator<Item = i64> + Clone) -> Checked<(Option<Vec<u8>>, usize)> {
         if self.valid.is_empty() {
-            return (None, 0);
+            return Ok((None, 0));
         }
         bitmap_of(indices.map(|index| self.is_valid(index)))
     }
@@ -187,12 +187,12 @@ fn borders_of<B: Copy>(
 }
 
 /// Flags as a bitmap, and how many are not set; no bitmap where all are.
-fn bitmap_of(flags: impl Iterator<Item = bool> + Clone) -> (Option<Vec<u8>>, usize) {
+fn bitmap_of(flags: impl Iterator<Item = bool> + Clone) -> Checked<(Option<Vec<u8>>, usize)> {
     let num_unset = flags.clone().filter(|flag| !flag).count();
     if num_unset == 0 {
-        return (None, 0);
+        return Ok((None, 0));
     }
-    let mut bits = Vec::new();
+    let mut bits = vec_with_capacity(flags.clone().count().div_ceil(8))?;
     for (at, flag) in flags.enumerate() {
         if at % 8 == 0 {
             bits.push(0);
@@ -201,7 +201,7 @@ fn bitmap_of(flags: impl Iterator<Item = bool> + Clone) -> (Option<Vec<u8>>, usi
             *last |= u8::from(flag) << (at % 8);
         }
     }
-    (Some(bits), num_unset)
+    Ok((Some(bits), num_unset))
 }
 
 /// Ends as files store them, what is added for nulls, the greatest that may be, and whether Arrow's offsets are wide.
@@ -273,12 +273,17 @@ impl ArrayPage {
 impl Items {
     fn new(offsets: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (offsets, data) = (Input::new(offsets)?, Input::new(data)?);
-        let ends: Vec<i32> = bytemuck::pod_collect_to_vec(offsets.bytes());
+        let ends: Vec<i32> = copied(offsets.bytes())?;
         let data = data.bytes();
         let ascends =
             ends.first() == Some(&0) && ends.is_sorted() && ends.last().is_some_and(|&e| e as usize <= data.len());
         match ascends {
-            true => Ok(Items { offsets: ends.iter().map(|&end| end as usize).collect(), data: data.to_vec() }),
+            true => {
+                let mut items = Items { offsets: vec_with_capacity(ends.len())?, data: vec_with_capacity(data.len())? };
+                items.offsets.extend(ends.iter().map(|&end| end as usize));
+                items.data.extend_from_slice(data);
+                Ok(items)
+            }
             false => Err(invalid("offsets of items that do not ascend from 0 within their bytes")),
         }
     }
@@ -329,7 +334,7 @@ impl ArrayPage {
 
     /// The values of single rows, as runs of neighbours.
     fn runs(&self, rows: &[i64]) -> PyResult<Vec<(i64, i64)>> {
-        let mut runs: Vec<(i64, i64)> = Vec::with_capacity(rows.len());
+        let mut runs: Vec<(i64, i64)> = vec_with_capacity(rows.len())?;
         for (row, _) in RowRanges::of_rows(rows, self.num_rows)?.iter() {
             let (start, end) = match &self.lists {
                 None => (row, row + 1),
@@ -375,7 +380,7 @@ impl ArrayPage {
     pub fn decode(&self, rows: &[i64], range_offsets: &[i64], bytes: &[u8]) -> PyResult<LeafParts> {
         let runs = self.runs(rows)?;
         let mut offsets = range_offsets.iter();
-        let mut pieces = Vec::with_capacity(runs.len());
+        let mut pieces = vec_with_capacity(runs.len())?;
         for &run in &runs {
             let mut found: [&[u8]; 2] = [&[], &[]];
             for (piece, (start, end)) in found.iter_mut().zip(self.ranges(run)) {
@@ -409,7 +414,7 @@ impl ArrayPage {
         if self.present_at.is_some() {
             let mut bits = Bits::with_capacity(num_items)?;
             for ((start, end), [_, present]) in pieces {
-                bits.append(present, (start % 8) as usize, (end - start) as usize);
+                bits.append(present, (start % 8) as usize, (end - start) as usize)?;
             }
             let bits = bits.into_bytes();
             null_count = num_items - bits.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
@@ -420,19 +425,19 @@ impl ArrayPage {
             Values::Fixed { .. } => {
                 let mut out = Bytes::with_capacity(total)?;
                 for (_, [values, _]) in pieces {
-                    out.grow(values.len()).copy_from_slice(values);
+                    out.grow(values.len())?.copy_from_slice(values);
                 }
                 vec![out.into_buffer()]
             }
             Values::Bits { .. } => {
                 let mut bits = Bits::with_capacity(num_items)?;
                 for ((start, end), [values, _]) in pieces {
-                    bits.append(values, (start % 8) as usize, (end - start) as usize);
+                    bits.append(values, (start % 8) as usize, (end - start) as usize)?;
                 }
                 vec![bits.into_bytes().into()]
             }
             Values::Strings { ends, wide, .. } => {
-                (validity, null_count) = ends.validity(slots.clone());
+                (validity, null_count) = ends.validity(slots.clone())?;
                 let lengths = slots.map(|slot| ends.length(slot));
                 let mut data = vec_with_capacity(total)?;
                 pieces.iter().for_each(|(_, [values, _])| data.extend_from_slice(values));
@@ -440,11 +445,12 @@ impl ArrayPage {
             }
             Values::Codes { items, .. } => {
                 let codes = pieces.iter().flat_map(|(_, [codes, _])| codes.iter().copied());
-                (validity, null_count) = bitmap_of(codes.clone().map(|code| code > 0));
-                let mut data = Vec::new();
+                (validity, null_count) = bitmap_of(codes.clone().map(|code| code > 0))?;
+                let mut data: Vec<u8> = Vec::new();
                 let mut lengths: Vec<i64> = vec_with_capacity(num_items)?;
                 for code in codes {
                     let item = items.get(code)?;
+                    reserve(&mut data, item.len())?;
                     data.extend_from_slice(item);
                     lengths.push(item.len() as i64);
                 }
@@ -489,7 +495,7 @@ type Leaf = (Vec<OwnedBuffer>, Option<Vec<u8>>, usize);
 impl Lists {
     fn layer(&self, rows: &[i64], wide: bool) -> Checked<LayerOut> {
         let lengths = rows.iter().map(|&row| self.ends.length(row));
-        let (validity, null_count) = self.ends.validity(rows.iter().copied());
+        let (validity, null_count) = self.ends.validity(rows.iter().copied())?;
         Ok(LayerOut { length: rows.len(), validity, null_count, offsets: Some(offsets_of(lengths, rows.len(), wide)?) })
     }
 }
@@ -509,5 +515,7 @@ fn offsets_of(lengths: impl Iterator<Item = i64>, count: usize, wide: bool) -> C
     if end > i64::from(i32::MAX) {
         return damaged!("{end} bytes or items wanted exceed what 32-bit offsets can address");
     }
-    Ok(Offsets::Narrow(offsets.into_iter().map(|offset| offset as i32).collect()))
+    let mut narrow = vec_with_capacity(offsets.len())?;
+    narrow.extend(offsets.into_iter().map(|offset: i64| offset as i32));
+    Ok(Offsets::Narrow(narrow))
 }

@@ -8,7 +8,7 @@ use crate::error::{invalid, Checked};
 use crate::levels::layers::LayerOut;
 use crate::levels::leaf::LeafParts;
 use crate::miniblock::page::Page;
-use crate::sink::{vec_with_capacity, Bits, Bytes, Offsets};
+use crate::sink::{copied, vec_with_capacity, zeros, Bits, Bytes, Offsets};
 use pyo3::PyResult;
 
 /// What a value buffer consists of.
@@ -85,24 +85,24 @@ fn join_values(leaves: &[LeafParts], at: usize, part: Part) -> PyResult<Option<O
         Part::Bytes => {
             let mut out = Bytes::with_capacity(total)?;
             for slice in slices {
-                out.grow(slice.len()).copy_from_slice(slice);
+                out.grow(slice.len())?.copy_from_slice(slice);
             }
             out.into_buffer()
         }
         Part::Bits(per_item) => {
             let mut out = Bits::with_capacity(total * 8)?;
             for (slice, leaf) in slices.iter().zip(leaves) {
-                out.append(slice, 0, leaf.0 * per_item);
+                out.append(slice, 0, leaf.0 * per_item)?;
             }
             out.into_bytes().into()
         }
         Part::Narrow => {
-            let vectors = slices.iter().map(|slice| bytemuck::pod_collect_to_vec::<u8, i32>(slice));
-            join_offsets(vectors, total / 4)?.into()
+            let vectors = slices.iter().map(|slice| copied::<i32>(slice)).collect::<Checked<Vec<_>>>()?;
+            join_offsets(vectors.iter().map(Vec::as_slice), total / 4)?.into()
         }
         Part::Wide => {
-            let vectors = slices.iter().map(|slice| bytemuck::pod_collect_to_vec::<u8, i64>(slice));
-            join_offsets(vectors, total / 8)?.into()
+            let vectors = slices.iter().map(|slice| copied::<i64>(slice)).collect::<Checked<Vec<_>>>()?;
+            join_offsets(vectors.iter().map(Vec::as_slice), total / 8)?.into()
         }
     }))
 }
@@ -122,7 +122,7 @@ impl Count for i64 {
     }
 }
 
-fn join_offsets<O: Count>(vectors: impl Iterator<Item = Vec<O>>, count: usize) -> Checked<Vec<O>> {
+fn join_offsets<'a, O: Count + 'a>(vectors: impl Iterator<Item = &'a [O]>, count: usize) -> Checked<Vec<O>> {
     let mut out = vec_with_capacity(count + 1)?;
     out.push(O::default());
     for offsets in vectors {
@@ -147,8 +147,12 @@ fn join_layer(leaves: &[LeafParts], at: usize) -> Checked<LayerOut> {
             let mut bits = Bits::with_capacity(length)?;
             for layer in layers.clone() {
                 match &layer.validity {
-                    Some(validity) => bits.append(validity, 0, layer.length),
-                    None => bits.append(&vec![0xff; layer.length.div_ceil(8)], 0, layer.length),
+                    Some(validity) => bits.append(validity, 0, layer.length)?,
+                    None => {
+                        let mut ones = zeros::<u8>(layer.length.div_ceil(8))?;
+                        ones.fill(0xff);
+                        bits.append(&ones, 0, layer.length)?;
+                    }
                 }
             }
             Some(bits.into_bytes())
@@ -158,8 +162,8 @@ fn join_layer(leaves: &[LeafParts], at: usize) -> Checked<LayerOut> {
     let mut wide = Vec::new();
     for layer in layers {
         match &layer.offsets {
-            Some(Offsets::Narrow(offsets)) => narrow.push(offsets.clone()),
-            Some(Offsets::Wide(offsets)) => wide.push(offsets.clone()),
+            Some(Offsets::Narrow(offsets)) => narrow.push(offsets.as_slice()),
+            Some(Offsets::Wide(offsets)) => wide.push(offsets.as_slice()),
             None => {}
         }
     }

@@ -85,7 +85,7 @@ fn changed<O: Offset>(
                 break;
             }
         }
-        out.end_value();
+        out.end_value()?;
     }
     Ok(out.into_buffers()?)
 }

@@ -40,14 +40,14 @@ fn split<O: Offset>(
         if is_present(present, row) {
             let (text, separator) = (arguments.text(0)?, arguments.text(1)?);
             let mut put = |part: &str| {
-                parts.data.extend_from_slice(part.as_bytes());
-                parts.end_value();
+                parts.push_bytes(part.as_bytes())?;
+                parts.end_value()
             };
             match (text.is_empty(), separator.is_empty()) {
-                (true, _) => (),
+                (true, _) => Ok(()),
                 (false, true) => put(text),
-                (false, false) => text.split(separator).for_each(put),
-            }
+                (false, false) => text.split(separator).try_for_each(put),
+            }?;
         }
         let num_parts = parts.offsets.len() - 1;
         lists.push(i32::try_from(num_parts).map_err(|_| too_long::<i32>(num_parts))?);

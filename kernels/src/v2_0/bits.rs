@@ -27,7 +27,7 @@ pub fn gather_bits(
         for (at, slice) in slices(bytes, &offsets, &first_bits)?.enumerate() {
             let (slice, first) = slice?;
             check_bits(slice, first, count(at), 1)?;
-            bits.append(slice, first, count(at));
+            bits.append(slice, first, count(at))?;
         }
         let bits = bits.into_bytes();
         let num_set = bits.iter().map(|byte| byte.count_ones() as usize).sum();
@@ -62,7 +62,7 @@ pub fn unpack_bits(
         for (at, slice) in slices(bytes, &offsets, &first_bits)?.enumerate() {
             let (slice, first) = slice?;
             check_bits(slice, first, count(at), packed_bits)?;
-            let values = out.grow(count(at) * value_bits / 8);
+            let values = out.grow(count(at) * value_bits / 8)?;
             for (number, value) in values.chunks_exact_mut(value_bits / 8).enumerate() {
                 let raw = read_bits(slice, first + number * packed_bits, packed_bits);
                 let unused = 64 - packed_bits as u32;

@@ -41,7 +41,7 @@ pub fn unpack_groups(
             let (Some(packed), Some(end)) = (packed, end) else {
                 return Err(invalid(format!("{count} values at {offset} are not within {} bytes", bytes.len())));
             };
-            let values = out.grow(count * value_bits / 8);
+            let values = out.grow(count * value_bits / 8)?;
             let pick = Pick { start: end - count, end };
             match value_bits {
                 8 => unpack::<u8>(packed, packed_bits, pick, values)?,

@@ -4,7 +4,7 @@ use crate::buffer::{Input, OwnedBuffer};
 use crate::decode::fsst::{Scratch, SymbolTable};
 use crate::error::{invalid, Checked};
 use crate::gil;
-use crate::sink::{Offset, Strings};
+use crate::sink::{vec_with_capacity, Offset, Strings};
 use pyo3::prelude::*;
 
 /// `decode_symbols` of the contract.
@@ -28,7 +28,9 @@ pub fn decode_symbols(
 }
 
 fn decode<O: Offset>(table: &SymbolTable, offsets: &[u8], codes: &[u8]) -> PyResult<[OwnedBuffer; 2]> {
-    let offsets: Vec<usize> = offsets.chunks_exact(O::BYTES).map(O::read).collect();
+    let mut all: Vec<usize> = vec_with_capacity(offsets.len() / O::BYTES)?;
+    all.extend(offsets.chunks_exact(O::BYTES).map(O::read));
+    let offsets = all;
     let ascends = offsets.is_sorted() && offsets.first() == Some(&0) && offsets.last() == Some(&codes.len());
     if !ascends {
         return Err(invalid("offsets that do not ascend from 0 to the end of the codes"));

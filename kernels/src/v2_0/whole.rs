@@ -134,7 +134,7 @@ impl ArrayRows {
                 let codes = slice_of(next()?, 0, num_items as i64)?;
                 let items = decode_all(next()?, *num_in_dictionary, coding)?;
                 let data = slice_of(next()?, 0, items.last() as i64)?;
-                let is_null = items.validity.as_ref().map(|bits| nulls_among(bits, *num_in_dictionary));
+                let is_null = items.validity.as_ref().map(|bits| nulls_among(bits, *num_in_dictionary)).transpose()?;
                 let found = look_up(codes, OwnedBuffer::from(items.offsets).bytes(), data, 4, is_null.as_deref())?;
                 (validity, null_count) = (found.validity, found.null_count);
                 vec![found.offsets, found.data]
@@ -162,12 +162,14 @@ fn bits_of(bytes: &[u8], first: usize, count: usize) -> Checked<Vec<u8>> {
         return damaged!("{count} bits from bit {first} on in {} bytes", bytes.len());
     }
     let mut bits = Bits::with_capacity(count)?;
-    bits.append(bytes, first, count);
+    bits.append(bytes, first, count)?;
     Ok(bits.into_bytes())
 }
 
-fn nulls_among(bits: &[u8], count: usize) -> Vec<bool> {
-    (0..count).map(|at| bits[at / 8] & (1 << (at % 8)) == 0).collect()
+fn nulls_among(bits: &[u8], count: usize) -> Checked<Vec<bool>> {
+    let mut nulls = vec_with_capacity(count)?;
+    nulls.extend((0..count).map(|at| bits[at / 8] & (1 << (at % 8)) == 0));
+    Ok(nulls)
 }
 
 /// `whole_ranges` of the contract.

@@ -276,6 +276,8 @@ class BatchedLeaf:
             raise FormatError(f"dictionary of {values.type} in a column of {dtype}")
         try:
             return pa.DictionaryArray.from_arrays(keys, values, ordered=dtype.ordered)
+        except MemoryError:  # pyarrow has an error of its own for it, which is an ArrowException, too
+            raise
         except (pa.ArrowException, IndexError) as error:
             raise FormatError(f"keys of a dictionary of {len(values)} values: {error}") from None
 

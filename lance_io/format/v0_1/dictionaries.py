@@ -95,6 +95,8 @@ def _decode(data: Buffer, offset: int, length: int, dtype: pa.DataType) -> pa.Ar
     values = pa.Array.from_buffers(dtype, length, buffers)
     try:
         values.validate(full=True)
+    except MemoryError:  # pyarrow has an error of its own for it, which is an ArrowException, too
+        raise
     except pa.ArrowException as error:
         raise FormatError(str(error)) from None
     return values

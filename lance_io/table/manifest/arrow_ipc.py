@@ -63,7 +63,9 @@ def read_u32_column(data: Buffer, name: str, *, num_rows_max: int) -> U32Array:
 def _check_schema(view: memoryview, name: str) -> None:
     try:
         reader = pa.ipc.open_file(pa.py_buffer(view))
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+    except MemoryError:  # pyarrow has an error of its own for it, which is an ArrowException, too
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"expected an Arrow IPC file: {error}") from error
     expected = pa.schema([pa.field(name, pa.uint32(), nullable=False)])
     if reader.schema != expected or reader.num_record_batches != 1:
@@ -135,5 +137,7 @@ def _inflate(content: memoryview, expected_bytes: int, codec: str | None) -> Buf
 def _decompress(content: memoryview, size: int, codec: str) -> Buffer:
     try:
         return pa.Codec(codec).decompress(pa.py_buffer(content), decompressed_size=size)
+    except MemoryError:  # pyarrow has an error of its own for it, which is an ArrowException, too
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"Arrow file: the buffer does not decompress: {error}") from error
