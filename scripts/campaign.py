@@ -105,9 +105,9 @@ CAMPAIGNS: Final = (
     ),
     Campaign(
         "bombs",
-        "Small files of values that decode to much, of every codec and layout in each file version that has it, read by "
-        "a process that may map 512 MiB more than after its first scan. It gives right rows or an error by name, and "
-        "counts, takes a row and gives a first batch within seconds.",
+        "Small files of values that decode to much, of every codec and layout in each file version that has it, read "
+        "by a process that may map 512 MiB more than after its first scan. It gives right rows or an error by name, "
+        "and counts, takes a row and gives a first batch within seconds.",
         (Part(("tests/fuzz/test_bombs.py", "-k", "bomb"), "LANCE_IO_BOMBS", "full", "{tests} kinds of files", 1),),
     ),
     Campaign(
