@@ -59,6 +59,14 @@ pub fn reserve<T>(vector: &mut Vec<T>, count: usize) -> Checked<()> {
     }
 }
 
+/// A vector with room for as many items as are announced, if that is to be had: what announces them is not checked yet,
+/// and whoever adds items finds out.
+pub fn with_room<T>(announced: usize) -> Vec<T> {
+    let mut vector = Vec::new();
+    let _ = vector.try_reserve_exact(announced);
+    vector
+}
+
 /// `count` items of 0.
 pub fn zeros<T: bytemuck::Zeroable + Clone>(count: usize) -> Checked<Vec<T>> {
     let mut vector = vec_with_capacity(count)?;
@@ -81,8 +89,9 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    pub fn with_capacity(bytes: usize) -> Checked<Self> {
-        Ok(Bytes { words: vec_with_capacity(bytes.div_ceil(8))?, length: 0 })
+    /// With room for so many bytes, as `with_room`.
+    pub fn with_room(bytes: usize) -> Self {
+        Bytes { words: with_room(bytes.div_ceil(8)), length: 0 }
     }
 
     /// `bytes` more bytes at the end, to be overwritten by the caller.
@@ -119,8 +128,9 @@ pub struct Bits {
 }
 
 impl Bits {
-    pub fn with_capacity(bits: usize) -> Checked<Self> {
-        Ok(Bits { bytes: vec_with_capacity(bits.div_ceil(8))?, length: 0 })
+    /// With room for so many bits, as `with_room`.
+    pub fn with_room(bits: usize) -> Self {
+        Bits { bytes: with_room(bits.div_ceil(8)), length: 0 }
     }
 
     /// Append `count` bits of `source`, beginning at bit `start`. The caller has checked that they are there.
@@ -238,10 +248,11 @@ pub struct Strings<O> {
 }
 
 impl<O: Offset> Strings<O> {
-    pub fn with_capacity(count: usize, bytes: usize) -> Checked<Self> {
-        let mut offsets = vec_with_capacity(count.saturating_add(1))?;
+    /// With room for so many values, and bytes of them, as `with_room`.
+    pub fn with_room(count: usize, bytes: usize) -> Self {
+        let mut offsets = with_room(count.saturating_add(1));
         offsets.push(O::wrap(0));
-        Ok(Strings { offsets, data: vec_with_capacity(bytes)? })
+        Strings { offsets, data: with_room(bytes) }
     }
 
     /// Ends a value at the current end of the data (checked once, by `into_buffers`).

@@ -36,7 +36,7 @@ pub fn join_bits(
         total = total.saturating_add(count);
     }
     let joined: Checked<Vec<u8>> = gil::release(py, runs.len() + total / BITS_PER_STEP, || {
-        let mut out = Bits::with_capacity(total)?;
+        let mut out = Bits::with_room(total);
         for (start, count) in runs {
             out.append(bytes, start, count)?;
         }

@@ -81,7 +81,7 @@ fn join<O: Offset>(runs: &Runs<'_>, nullable: bool) -> Result<Joined, (Fault, us
         .iter()
         .zip(runs.ends)
         .fold(0usize, |sum, (&start, &end)| sum.saturating_add(end.saturating_sub(start).max(0) as usize));
-    let mut out = Strings::<O>::with_capacity(total, num_bytes.min(runs.bytes.len())).map_err(|error| (error, 0))?;
+    let mut out = Strings::<O>::with_room(total, num_bytes.min(runs.bytes.len()));
     for run in 0..runs.places.len() {
         append(runs, run, &mut out).map_err(|error| (error, run))?;
     }

@@ -174,7 +174,7 @@ impl File<'_> {
 
     fn plain(&self, pages: &[(usize, usize)], num_rows: usize, bits: usize) -> Checked<Vec<u8>> {
         if !bits.is_multiple_of(8) {
-            let mut out = Bits::with_capacity(num_rows.saturating_mul(bits))?;
+            let mut out = Bits::with_room(num_rows.saturating_mul(bits));
             pages.iter().try_for_each(|(position, rows)| out.append(self.bytes, position * 8, rows * bits))?;
             return Ok(out.into_bytes());
         }

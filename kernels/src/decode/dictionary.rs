@@ -52,7 +52,7 @@ pub fn decode_items(
         _ => match codec.bits() {
             Some(bits) if bits % 8 == 0 => {
                 let size = bytes_of(num_items, bits)?;
-                let mut items = Bytes::with_capacity(size)?;
+                let mut items = Bytes::with_room(size);
                 let picks = [Pick { start: 0, end: num_items }];
                 block::decode(codec, block, num_items, &picks, inflater, |_| items.grow(size))?;
                 Ok(vec![items.into_buffer()])
@@ -68,7 +68,7 @@ fn bitmap(block: &[u8], num_items: usize) -> Checked<Vec<OwnedBuffer>> {
     if block.len() != size {
         return damaged!("{num_items} dictionary items of a bit in {} bytes", block.len());
     }
-    let mut items = Bytes::with_capacity(size)?;
+    let mut items = Bytes::with_room(size);
     items.grow(size)?.copy_from_slice(block);
     Ok(vec![items.into_buffer()])
 }
@@ -82,7 +82,7 @@ fn strings<O: Offset>(block: &[u8], num_items: usize) -> Checked<Vec<OwnedBuffer
         _ => return damaged!("{num_items} dictionary offsets do not fit before byte {bytes_at} of {}", block.len()),
     };
     let bytes = &block[bytes_at..];
-    let mut items = Strings::<O>::with_capacity(num_items, 0)?;
+    let mut items = Strings::<O>::with_room(num_items, 0);
     items.offsets.clear();
     let first = O::read(table);
     let mut previous = first;
@@ -197,7 +197,7 @@ impl Items<'_> {
 
     fn fixed(&self, indices: impl ExactSizeIterator<Item = usize>, size: usize) -> Checked<Vec<OwnedBuffer>> {
         let total = bytes_of(indices.len(), size * 8)?;
-        let mut values = Bytes::with_capacity(total)?;
+        let mut values = Bytes::with_room(total);
         let out = values.grow(total)?;
         match size {
             8 => gather::<8>(self.data, indices, out),
@@ -217,7 +217,7 @@ impl Items<'_> {
             Err(_) => Cow::Owned(copied(self.offsets)?),
         };
         // The lengths come first, so that the bytes are written once, to memory of the right size.
-        let mut values = Strings::<O>::with_capacity(indices.len(), 0)?;
+        let mut values = Strings::<O>::with_room(indices.len(), 0);
         let short = (indices.len() >= self.count()).then(|| ShortItems::new(&table, self.data)).transpose()?.flatten();
         if let Some(items) = short {
             let mut total = 0usize;

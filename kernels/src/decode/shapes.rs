@@ -16,8 +16,8 @@ impl Fixed {
     pub fn with_capacity(bits: usize, count: usize) -> Checked<Self> {
         let bytes = bytes_of(count, bits)?;
         Ok(match bits % 8 {
-            0 => Fixed::Bytes(Bytes::with_capacity(bytes)?, bits / 8),
-            _ => Fixed::Bits(Bits::with_capacity(bytes * 8)?, bits),
+            0 => Fixed::Bytes(Bytes::with_room(bytes), bits / 8),
+            _ => Fixed::Bits(Bits::with_room(bytes * 8), bits),
         })
     }
 
@@ -92,7 +92,7 @@ pub struct Lists {
 impl Lists {
     pub fn with_capacity(shape: &ListShape, rows: usize) -> Checked<Self> {
         let bitmap = |&(items, has_validity): &(usize, bool)| {
-            has_validity.then(|| Bits::with_capacity(bytes_of(rows, items)?.saturating_mul(8))).transpose()
+            has_validity.then(|| Checked::Ok(Bits::with_room(bytes_of(rows, items)?.saturating_mul(8)))).transpose()
         };
         let validity = shape.levels.iter().map(bitmap).collect::<Checked<_>>()?;
         // `append` counts rows for the bitmaps and items here, so that bits restart nowhere.
@@ -128,7 +128,7 @@ pub struct Children {
 
 impl Children {
     pub fn with_capacity(bits: &[usize], rows: usize) -> Checked<Self> {
-        let outputs = bits.iter().map(|&bits| Bytes::with_capacity(bytes_of(rows, bits)?)).collect::<Checked<_>>()?;
+        let outputs = bits.iter().map(|&bits| Ok(Bytes::with_room(bytes_of(rows, bits)?))).collect::<Checked<_>>()?;
         let sizes: Vec<usize> = bits.iter().map(|bits| bits / 8).collect();
         Ok(Children { row_bytes: sizes.iter().sum(), sizes, outputs })
     }

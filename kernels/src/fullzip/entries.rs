@@ -31,7 +31,7 @@ impl<'a> RowSink<'a> {
     /// `prefixed` values are of variable width. About `count` values of `bytes` together are expected.
     pub fn new(codec: &'a Codec, prefixed: bool, count: usize, bytes: usize) -> PyResult<Self> {
         Ok(match (codec, prefixed) {
-            (Codec::Flat { bits }, false) if bits % 8 == 0 => RowSink::Fixed(Bytes::with_capacity(0)?, bits / 8),
+            (Codec::Flat { bits }, false) if bits % 8 == 0 => RowSink::Fixed(Bytes::with_room(0), bits / 8),
             (Codec::FixedSizeList { .. }, false) => {
                 let shape = ListShape::new(codec)?;
                 let lists = Lists::with_capacity(&shape, count.min(bytes))?;
@@ -192,7 +192,7 @@ impl<'a, O: Offset> Text<'a, O> {
             _ => return Err(invalid("values of a full-zip page are compressed generally more than once")),
         };
         Ok(Text {
-            strings: Strings::with_capacity(count, bytes)?,
+            strings: Strings::with_room(count, bytes),
             scheme,
             symbols,
             inflater: Inflater::default(),

@@ -312,9 +312,9 @@ impl<'a> Answers<'a> {
             "integer" => Answers::Integer(vec_with_capacity(num_rows)?, 0),
             "float" => Answers::Float(vec_with_capacity(num_rows)?, 0),
             "boolean" => Answers::Boolean(vec_with_capacity(num_rows)?, 0),
-            "text" => Answers::Text { texts: Strings::with_capacity(num_rows, 0)?, depth_max },
-            "string" => Answers::Shown { texts: Strings::with_capacity(num_rows, 0)?, depth_max },
-            "stored" => Answers::Stored(Strings::with_capacity(num_rows, 0)?),
+            "text" => Answers::Text { texts: Strings::with_room(num_rows, 0), depth_max },
+            "string" => Answers::Shown { texts: Strings::with_room(num_rows, 0), depth_max },
+            "stored" => Answers::Stored(Strings::with_room(num_rows, 0)),
             _ => return Err(invalid(format!("no answer is named {answer}"))),
         })
     }

@@ -126,7 +126,7 @@ impl Stream<'_> {
 
 fn bytes(parts: &Parts, items: &Items, size: usize) -> Taken<Bytes> {
     let slot_bytes = parts.first().map_or(0, |(stream, _)| stream.units_per_slot) * size;
-    let mut out = Bytes::with_capacity(items.count().saturating_mul(slot_bytes)).map_err(no_memory)?;
+    let mut out = Bytes::with_room(items.count().saturating_mul(slot_bytes));
     for (stream, runs) in parts {
         let data = stream.data.unwrap_or_default();
         for run in *runs {
@@ -191,7 +191,7 @@ fn validity(parts: &Parts, items: &Items) -> Taken<Option<Vec<u8>>> {
 
 fn collect_bits(parts: &Parts, items: &Items) -> Taken<Vec<u8>> {
     let units = parts.first().map_or(0, |(stream, _)| stream.units_per_slot);
-    let mut out = Bits::with_capacity(items.count().saturating_mul(units)).map_err(no_memory)?;
+    let mut out = Bits::with_room(items.count().saturating_mul(units));
     for (stream, runs) in parts {
         for run in *runs {
             let (start, count) = stream.units(run)?;
@@ -227,7 +227,7 @@ fn set(bytes: &mut [u8], bit: usize, value: bool) {
 
 /// Values of variable width; nulls come out empty.
 fn strings<O: Offset>(parts: &Parts, items: &Items) -> Taken<[OwnedBuffer; 2]> {
-    let mut out = Strings::<O>::with_capacity(items.count(), 0).map_err(no_memory)?;
+    let mut out = Strings::<O>::with_room(items.count(), 0);
     let (mut first, mut nulls) = (0, items.nulls.iter().copied().peekable());
     for (stream, runs) in parts {
         for run in *runs {

@@ -37,8 +37,8 @@ impl<'a> Values<'a> {
         }
         let sink = match plain {
             Codec::Variable { wide } | Codec::Fsst { wide, .. } => match wide {
-                false => Sink::Narrow(Strings::with_capacity(count, bytes)?),
-                true => Sink::Wide(Strings::with_capacity(count, bytes)?),
+                false => Sink::Narrow(Strings::with_room(count, bytes)),
+                true => Sink::Wide(Strings::with_room(count, bytes)),
             },
             Codec::FixedSizeList { .. } => {
                 let shape = ListShape::new(plain)?;

@@ -412,7 +412,7 @@ impl ArrayPage {
         let total: usize = pieces.iter().map(|(_, [values, _])| values.len()).sum();
         let (mut validity, mut null_count) = (None, 0);
         if self.present_at.is_some() {
-            let mut bits = Bits::with_capacity(num_items)?;
+            let mut bits = Bits::with_room(num_items);
             for ((start, end), [_, present]) in pieces {
                 bits.append(present, (start % 8) as usize, (end - start) as usize)?;
             }
@@ -423,14 +423,14 @@ impl ArrayPage {
         let slots = pieces.iter().flat_map(|((start, end), _)| *start..*end);
         let values = match &self.values {
             Values::Fixed { .. } => {
-                let mut out = Bytes::with_capacity(total)?;
+                let mut out = Bytes::with_room(total);
                 for (_, [values, _]) in pieces {
                     out.grow(values.len())?.copy_from_slice(values);
                 }
                 vec![out.into_buffer()]
             }
             Values::Bits { .. } => {
-                let mut bits = Bits::with_capacity(num_items)?;
+                let mut bits = Bits::with_room(num_items);
                 for ((start, end), [values, _]) in pieces {
                     bits.append(values, (start % 8) as usize, (end - start) as usize)?;
                 }

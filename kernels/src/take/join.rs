@@ -83,14 +83,14 @@ fn join_values(leaves: &[LeafParts], at: usize, part: Part) -> PyResult<Option<O
     let total: usize = slices.iter().map(|slice| slice.len()).sum();
     Ok(Some(match part {
         Part::Bytes => {
-            let mut out = Bytes::with_capacity(total)?;
+            let mut out = Bytes::with_room(total);
             for slice in slices {
                 out.grow(slice.len())?.copy_from_slice(slice);
             }
             out.into_buffer()
         }
         Part::Bits(per_item) => {
-            let mut out = Bits::with_capacity(total * 8)?;
+            let mut out = Bits::with_room(total * 8);
             for (slice, leaf) in slices.iter().zip(leaves) {
                 out.append(slice, 0, leaf.0 * per_item)?;
             }
@@ -144,7 +144,7 @@ fn join_layer(leaves: &[LeafParts], at: usize) -> Checked<LayerOut> {
     let validity = match layers.clone().any(|layer| layer.validity.is_some()) {
         false => None,
         true => {
-            let mut bits = Bits::with_capacity(length)?;
+            let mut bits = Bits::with_room(length);
             for layer in layers.clone() {
                 match &layer.validity {
                     Some(validity) => bits.append(validity, 0, layer.length)?,

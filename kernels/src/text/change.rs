@@ -74,7 +74,7 @@ fn changed<O: Offset>(
     arguments: &Arguments<'_>,
     present: Option<&[u8]>,
 ) -> PyResult<[OwnedBuffer; 2]> {
-    let mut out = Strings::<O>::with_capacity(num_rows, arguments.num_bytes)?;
+    let mut out = Strings::<O>::with_room(num_rows, arguments.num_bytes);
     let mut patience = Patience::default();
     for row in 0..num_rows {
         if is_present(present, row) {

@@ -33,7 +33,7 @@ fn split<O: Offset>(
     present: Option<&[u8]>,
 ) -> PyResult<(OwnedBuffer, OwnedBuffer, OwnedBuffer)> {
     let mut lists: Vec<i32> = vec_with_capacity(num_rows + 1)?;
-    let mut parts = Strings::<O>::with_capacity(num_rows, arguments.num_bytes)?;
+    let mut parts = Strings::<O>::with_room(num_rows, arguments.num_bytes);
     lists.push(0);
     for row in 0..num_rows {
         let arguments = arguments.row(row);

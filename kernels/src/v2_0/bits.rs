@@ -23,7 +23,7 @@ pub fn gather_bits(
     let counts = counts.i64s()?;
     let (count, total) = counts_of(&counts, offsets.len())?;
     gil::release(py, offsets.len() + total / 64, || {
-        let mut bits = Bits::with_capacity(total)?;
+        let mut bits = Bits::with_room(total);
         for (at, slice) in slices(bytes, &offsets, &first_bits)?.enumerate() {
             let (slice, first) = slice?;
             check_bits(slice, first, count(at), 1)?;
@@ -58,7 +58,7 @@ pub fn unpack_bits(
     }
     let (count, total) = counts_of(&counts, offsets.len())?;
     gil::release(py, offsets.len() + total, || {
-        let mut out = Bytes::with_capacity(bytes_of(total, value_bits)?)?;
+        let mut out = Bytes::with_room(bytes_of(total, value_bits)?);
         for (at, slice) in slices(bytes, &offsets, &first_bits)?.enumerate() {
             let (slice, first) = slice?;
             check_bits(slice, first, count(at), packed_bits)?;

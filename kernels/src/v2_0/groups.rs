@@ -31,7 +31,7 @@ pub fn unpack_groups(
     }
     let (count, total) = counts_of(&counts, offsets.len())?;
     gil::release(py, offsets.len() + total, || {
-        let mut out = Bytes::with_capacity(bytes_of(total, value_bits)?)?;
+        let mut out = Bytes::with_room(bytes_of(total, value_bits)?);
         for (at, (&offset, &first)) in offsets.iter().zip(&*firsts).enumerate() {
             let count = count(at);
             let end = usize::try_from(first).ok().and_then(|first| first.checked_add(count));

@@ -39,7 +39,7 @@ fn decode<O: Offset>(table: &SymbolTable, offsets: &[u8], codes: &[u8]) -> PyRes
 }
 
 fn strings<O: Offset>(table: &SymbolTable, ends: &[usize], codes: &[u8]) -> Checked<[OwnedBuffer; 2]> {
-    let mut strings = Strings::<O>::with_capacity(ends.len(), codes.len())?;
+    let mut strings = Strings::<O>::with_room(ends.len(), codes.len());
     table.decode(codes, ends.iter().copied(), &mut Scratch::default(), &mut strings)?;
     strings.into_buffers()
 }

@@ -161,7 +161,7 @@ fn bits_of(bytes: &[u8], first: usize, count: usize) -> Checked<Vec<u8>> {
     if first.checked_add(count).is_none_or(|end| end.div_ceil(8) > bytes.len()) {
         return damaged!("{count} bits from bit {first} on in {} bytes", bytes.len());
     }
-    let mut bits = Bits::with_capacity(count)?;
+    let mut bits = Bits::with_room(count);
     bits.append(bytes, first, count)?;
     Ok(bits.into_bytes())
 }
