@@ -86,7 +86,14 @@ class LastingPool(ThreadPoolExecutor):
             name = f"{self._name}_{len(self._started)}"
             thread = threading.Thread(target=_serve, args=(self._work, self._idle), name=name, daemon=True)
             self._started.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # there is no memory for its stack, or no more are allowed
+                self._started.remove(thread)
+                if "shutdown" in str(error):
+                    raise
+                if not self._started:  # else those that are there do it
+                    raise MemoryError(f"no thread can be started for what is to be done: {error}") from error
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take nothing more; what was taken is done, unless it is cancelled."""

@@ -339,17 +339,25 @@ fn read_threaded<'a>(fd: BorrowedFd, shares: &[Vec<Read>], slot: Slot<'a>) -> Py
         return read_list(fd, &[], slot);
     };
     let num_bytes = |share: &[Read]| share.iter().map(|read| read.length).sum();
+    let (own, mut free) = slot.split_at(num_bytes(first));
+    let mut targets = Vec::with_capacity(others.len());
+    for share in others {
+        let (target, rest) = free.split_at(num_bytes(share));
+        targets.push(Mutex::new(Some(target)));
+        free = rest;
+    }
+    let read = &|at: usize| {
+        let target = targets[at].lock().expect("nobody panics with it").take();
+        read_list(fd, &others[at], target.expect("each is read once"))
+    };
     std::thread::scope(|scope| {
-        let (own, mut free) = slot.split_at(num_bytes(first));
-        let mut running = Vec::with_capacity(others.len());
-        for share in others {
-            let (target, rest) = free.split_at(num_bytes(share));
-            running.push(Builder::new().spawn_scoped(scope, move || read_list(fd, share, target))?);
-            free = rest;
-        }
+        // What has no thread, because there is no memory for its stack, is read here.
+        let threads: Vec<_> =
+            (0..others.len()).map(|at| Builder::new().spawn_scoped(scope, move || read(at)).ok()).collect();
         let mut filled = read_list(fd, first, own)?;
-        for thread in running {
-            filled = filled.join(thread.join().expect("reading does not panic")?);
+        for (at, thread) in threads.into_iter().enumerate() {
+            let found = thread.map_or_else(|| read(at), |thread| thread.join().expect("reading does not panic"));
+            filled = filled.join(found?);
         }
         Ok(filled)
     })
