@@ -21,6 +21,7 @@ Programs are what `lance_io.codecs.tree` compiles a page's encoding messages to:
              12 PACKED_STRUCT     count u32, bits u32 each, codec: FLAT(sum)
              13 VARIABLE_PACKED   count u32, per child: kind u8 (0 fixed, 1 variable), bits u32 (value or length), codec
                                   (one that is VARIABLE_PACKED itself is variable)
+             14 AT_MOST           bytes u64 that a value may decode to (2^31 without), codec; not inside of another
     layers    count u8, then per layer, innermost first: RepDefLayer u8 (1..6), plus 128 where the Arrow list has
               64-bit offsets
     miniblock flags u8 (1 wide words and sizes, 2 rep present, 4 def present), num_buffers u8, layers,
@@ -58,6 +59,9 @@ build_profile: str
 
 class DamagedError(ValueError):
     """The bytes contradict the format. The message names the chunk or entry where that is known."""
+
+class TooLargeError(DamagedError):
+    """A compressed frame holds more than the program of its page allows (op 14)."""
 
 class OwnedBuffer:
     """Memory made by a kernel, handed out through the buffer protocol without a copy (read-only)."""

@@ -2,6 +2,7 @@
 
     LanceError                                      path, retryable, attempts, request_id
     ├── FormatError (ValueError, OSError)           these bytes are not what the specification says; carries where
+    ├── ResourceLimitError (MemoryError)            a value that decodes to more than `max_decoded_bytes`
     ├── UnsupportedError (NotImplementedError, ValueError)   well formed, but a version, flag or encoding we do not read
     ├── NotFound (FileNotFoundError, ValueError)    an object, dataset, version or tag that does not exist
     ├── AlreadyExists (FileExistsError)
@@ -111,6 +112,30 @@ class FormatError(LanceError, OSError, ValueError):
         return ": ".join([*parts, self.message]) + self.of_requests
 
     def within(self, where: str) -> FormatError:
+        """The same error, told that it happened inside `where` (outer places come first). Returns itself."""
+        self.where = f"{where}, {self.where}" if self.where else where
+        return self
+
+
+class ResourceLimitError(LanceError, MemoryError):
+    """A value that takes more memory than `max_decoded_bytes` allows: the guard against small files that become large.
+
+    The file may be right: a larger number, of the session or of the call that opens it, lets the value pass.
+
+    where  the place inside the file, outermost first, such as `column 3 ("text"), page 0, row 17`
+    """
+
+    def __init__(
+        self, message: str = "", *, path: str | None = None, where: str | None = None, retryable: bool = False
+    ) -> None:
+        super().__init__(message, path=path, retryable=retryable)
+        self.where = where
+
+    def __str__(self) -> str:
+        parts = [part for part in (self.path, self.where) if part]
+        return ": ".join([*parts, self.message]) + self.of_requests
+
+    def within(self, where: str) -> ResourceLimitError:
         """The same error, told that it happened inside `where` (outer places come first). Returns itself."""
         self.where = f"{where}, {self.where}" if self.where else where
         return self

@@ -59,6 +59,7 @@ ROWS_PER_BATCH: Final = 1024  # pylance's default
 CLEANUP_FILES_SHOWN: Final = 1000  # of those that an explanation lists
 
 # -- decoding hostile input ------------------------------------------------------------------------------------
+VALUE_BYTES_MAX: Final = 2 * GIB  # that a value may decode to; `max_decoded_bytes` says another number
 PAGE_ROWS_MAX: Final = 1 << 32  # spec: file container, section 4
 
 

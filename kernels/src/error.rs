@@ -5,6 +5,7 @@ use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(_kernels, DamagedError, PyValueError, "The bytes contradict the format.");
+create_exception!(_kernels, TooLargeError, DamagedError, "The bytes decode to more than the program allows.");
 
 /// Why bytes are not decoded.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub enum Fault {
     Damaged(String),
     /// The bytes may be right, but there is no memory for so many as they decode to; 0 where their number is not known.
     NoMemory(usize),
+    /// The bytes may be right, but decode to more than the program of their page allows.
+    TooLarge { bytes: u64, bytes_max: usize },
 }
 
 pub use Fault::Damaged;
@@ -24,7 +27,7 @@ impl Fault {
     pub fn within(self, place: &str) -> Self {
         match self {
             Damaged(text) => Damaged(format!("{place}: {text}")),
-            Fault::NoMemory(bytes) => Fault::NoMemory(bytes),
+            other => other,
         }
     }
 }
@@ -34,8 +37,15 @@ impl From<Fault> for PyErr {
         match fault {
             Damaged(text) => DamagedError::new_err(text),
             Fault::NoMemory(bytes) => no_memory(bytes),
+            Fault::TooLarge { bytes, bytes_max } => TooLargeError::new_err(too_large(bytes, bytes_max)),
         }
     }
+}
+
+/// What to say about a frame that decodes to too much; `u64::MAX` bytes where it does not say how much.
+pub fn too_large(bytes: u64, bytes_max: usize) -> String {
+    let size = if bytes == u64::MAX { String::from("more") } else { format!("{bytes} bytes") };
+    format!("a compressed frame of {size}; max_decoded_bytes is {bytes_max}")
 }
 
 /// The error for memory that is not to be had, 0 as in `Fault::NoMemory`.
@@ -58,6 +68,9 @@ where
     (String, P): for<'py> IntoPyObject<'py> + Send + Sync + 'static,
 {
     Python::attach(|py| match error.is_instance_of::<DamagedError>(py) {
+        true if error.is_instance_of::<TooLargeError>(py) => {
+            TooLargeError::new_err((error.value(py).to_string(), place))
+        }
         true => DamagedError::new_err((error.value(py).to_string(), place)),
         false => error,
     })

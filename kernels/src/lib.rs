@@ -29,6 +29,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("build_profile", if cfg!(debug_assertions) { "debug" } else { "release" })?;
     m.add("DamagedError", m.py().get_type::<error::DamagedError>())?;
+    m.add("TooLargeError", m.py().get_type::<error::TooLargeError>())?;
     m.add_class::<buffer::OwnedBuffer>()?;
     m.add_class::<miniblock::indexed_page::IndexedPage>()?;
     m.add_class::<miniblock::small_pages::SmallPages>()?;

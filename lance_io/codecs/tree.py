@@ -16,6 +16,7 @@ import struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lance_io.errors import FormatError, UnsupportedError
+from lance_io.limits import VALUE_BYTES_MAX
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ Shape: TypeAlias = FixedShape | VariableShape | ListShape | ChildrenShape
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------
+
+
+def program_of(codec: Codec, value_bytes_max: int) -> bytes:
+    """A codec as a kernel program, in which a value decodes to at most so many bytes."""
+    program = codec.program()
+    return program if value_bytes_max == VALUE_BYTES_MAX else struct.pack("<BQ", 14, value_bytes_max) + program
 
 
 @dataclass(frozen=True, slots=True)

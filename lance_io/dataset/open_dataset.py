@@ -36,6 +36,7 @@ def dataset(
     filesystem: Any = None,
     storage_options_provider: Any = None,
     memory_limit: int | None = None,
+    max_decoded_bytes: int | None = None,
 ) -> LanceDataset:
     """Open a table.
 
@@ -64,6 +65,8 @@ def dataset(
                           `storage_options`; with `expires_at_millis` among them it is asked again ahead of that
     memory_limit          bytes that a change of the table may hold where its call does not say: `update`, merges,
                           `optimize.compact_files`; 512 MiB unless said
+    max_decoded_bytes     that one value may take once it is decoded; a larger one is refused with `ResourceLimitError`.
+                          None for what the session says, or 2 GiB
 
     Raises `ValueError` for a table, version or tag that is not there, and for an unknown scheme.
     """
@@ -87,6 +90,7 @@ def dataset(
         base_store_params=base_store_params,
         timeout=timeout,
         memory_limit=memory_limit,
+        max_decoded_bytes=max_decoded_bytes,
     )
 
 

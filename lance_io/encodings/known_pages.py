@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lance_io.codecs.tree import FSST_TABLE_BYTES, FixedShape, Shape, VariableShape, fsst_of
+from lance_io.codecs.tree import FSST_TABLE_BYTES, FixedShape, Shape, VariableShape, fsst_of, program_of
 from lance_io.encodings.v2_1.constant import NullPage, is_empty_struct
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, symbols_at
 from lance_io.encodings.v2_2.constant import ConstantPage, value_at
@@ -79,7 +79,7 @@ def _mini_block(page: MiniBlockPage, message: bytes) -> KnownPage | None:
         if not symbols or coded.symbol_table in behind:
             return None
         program = before, behind
-    codec = None if page.dictionary is None else page.dictionary.program()
+    codec = None if page.dictionary is None else program_of(page.dictionary, page.source.path.value_bytes_max)
     decoded_by = (*program, page.source.rules.wide_chunks, page.has_lists, codec)
     return KnownPage((message, hole, len(page.source.buffer_sizes), decoded_by, None), page.join_key, page.build)
 

@@ -27,7 +27,7 @@ from lance_io.file.take.blob_bytes import has_bytes, shown, with_bytes
 from lance_io.io.cache import SearchCache
 from lance_io.levels.portable import Portable
 from lance_io.levels.retype import batch_as, needs_retyping
-from lance_io.limits import METADATA_CACHE_BYTES
+from lance_io.limits import METADATA_CACHE_BYTES, VALUE_BYTES_MAX
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.redaction import hide_secrets
 from lance_io.runtime import SharedItems, iterate, run, shared_async, stream, wrap
@@ -158,10 +158,15 @@ def _leaf_ids(ids: tuple[int, ...]) -> tuple[int, ...]:
     return ids
 
 
-def _context(path: str | os.PathLike[str], options: Mapping[str, str] | None) -> tuple[ReadContext, FileRef]:
+def _context(
+    path: str | os.PathLike[str], options: Mapping[str, str] | None, max_decoded_bytes: int | None
+) -> tuple[ReadContext, FileRef]:
+    if max_decoded_bytes is not None and max_decoded_bytes < 1:
+        raise UsageError(f"max_decoded_bytes must be at least 1, found {max_decoded_bytes}")
     location = open_store(path, options)
     store = location.store
-    context = ReadContext(store, SearchCache(METADATA_CACHE_BYTES))
+    limit = VALUE_BYTES_MAX if max_decoded_bytes is None else max_decoded_bytes
+    context = ReadContext(store, SearchCache(METADATA_CACHE_BYTES), value_bytes_max=limit)
     return context, FileRef(location.path, 0, (), ())
 
 
@@ -191,6 +196,7 @@ class LanceFileReader:
     columns          names of the columns to read, None for all
     filesystem       of fsspec or pyarrow, or a store of obstore's, on which `path` is one
     storage_options_provider  gives storage options ahead of their end, as for `lance_io.dataset`
+    max_decoded_bytes         that one value may take once it is decoded, 2 GiB by default, as for `lance_io.dataset`
 
     Blobs that lie in the file (the first kind, `lance-encoding:blob`) are read as bytes, others as descriptions.
 
@@ -206,9 +212,10 @@ class LanceFileReader:
         *,
         filesystem: Any = None,
         storage_options_provider: Any = None,
+        max_decoded_bytes: int | None = None,
     ) -> None:
         given = uri_on(filesystem, Path(path) if isinstance(path, os.PathLike) else path)
-        context, ref = _context(given, with_provider(storage_options, storage_options_provider))
+        context, ref = _context(given, with_provider(storage_options, storage_options_provider), max_decoded_bytes)
         self._is_sync = isinstance(context.store, SyncReads)
         self._context = context
         self._key = ref.key
@@ -293,7 +300,9 @@ class AsyncFileReader:
         *,
         filesystem: Any = None,
         storage_options_provider: Any = None,
+        max_decoded_bytes: int | None = None,
     ) -> None:
+        self._max_decoded_bytes = max_decoded_bytes
         self._given = uri_on(filesystem, path), with_provider(storage_options, storage_options_provider)
         self._columns = columns
         self._access: FileAccess | None = None
@@ -310,7 +319,7 @@ class AsyncFileReader:
     async def open(self) -> AsyncFileReader:
         """Read the file's metadata; `async with` does it."""
         await load_client(*self._given)
-        self._context, self._ref = _context(*self._given)
+        self._context, self._ref = _context(*self._given, self._max_decoded_bytes)
         self._access = await self._drive(FileAccess.open(self._context, self._ref, self._columns))
         return self
 

@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import sys
 from contextlib import aclosing, closing
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from lance_io.errors import ResourceLimitError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.take.take_files import take, warm
 from lance_io.file.take.take_pieces import PiecewiseTake
 from lance_io.file.value_check import check_values
+from lance_io.format.error_context import place_error
+from lance_io.levels.arrays import memory_bytes
+from lance_io.levels.row_bytes import check_row_bytes, fixed_bits
 from lance_io.plans.cpu_requests import Compute
 from lance_io.records import dataclass
 
@@ -63,6 +67,7 @@ class TableReader:
         """
         context = self.context
         taken: Taken = yield ReadFiles(context, take(context, self.projection, picks, layout))
+        self._check_sizes(taken, picks)
         if context.checks_values:
             yield self._check(_columns(taken), _parts(picks))
         return taken
@@ -77,6 +82,7 @@ class TableReader:
         """The next piece: how many rows, and their fields."""
         found: tuple[list[Pick], Taken] = yield ReadFiles(self.context, pieces.next())
         picks, taken = found
+        self._check_sizes(taken, picks)
         if self.context.checks_values:
             yield self._check(_columns(taken), _parts(picks))
         return sum([len(rows) for _, rows in picks]), taken
@@ -155,6 +161,32 @@ class TableReader:
         if self.context.checks_values:
             yield self._check(columns, _lengths(spans))
         return columns
+
+    @cached_property
+    def _variable(self) -> list[int]:
+        """Numbers of the fields whose values differ in size."""
+        return [number for number, field in enumerate(self.projection.fields) if fixed_bits(field.arrow_type) is None]
+
+    def _check_sizes(self, taken: Taken, picks: Sequence[Pick]) -> None:
+        """Raise ResourceLimitError for a value that takes more than the context allows."""
+        bytes_max = self.context.value_bytes_max
+        arrays = _columns(taken)
+        for number in self._variable:
+            if memory_bytes(arrays[number]) > bytes_max:
+                self._check_rows(number, arrays[number], picks)
+
+    def _check_rows(self, number: int, array: pa.Array | pa.ChunkedArray, picks: Sequence[Pick]) -> None:
+        start, leaf_ids = 0, {path.leaf.id for path in self.projection.paths[number]}
+        for source, rows in picks:
+            for at in range(len(rows)):
+                try:
+                    check_row_bytes(array.slice(start + at, 1), self.context.value_bytes_max, int(rows[at]))
+                except ResourceLimitError as error:
+                    keys = [
+                        one.ref.key for one in self.projection.locate(source) if leaf_ids.intersection(one.leaf_ids)
+                    ]
+                    raise place_error(error, f'column "{self.projection.fields[number].name}"', *keys[:1]) from None
+            start += len(rows)
 
     # -- values --------------------------------------------------------------------------------------------------------
 

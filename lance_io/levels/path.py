@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lance_io.errors import FormatError, UnsupportedError
+from lance_io.limits import VALUE_BYTES_MAX
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -67,11 +68,13 @@ class LeafPath:
     members        what pages hold of a packed struct, unless that is what its node says
     leaf           the field that owns the column
     leaf_type      Arrow type of the leaf arrays as pages hold them
+    value_bytes_max  that a value may decode to
     slots_per_row  page rows per table row: more than 1 only below a fixed-size list of structs (spec: 10.6)
     """
 
     nodes: tuple[PathNode, ...]
     members: StoredMembers | None = None
+    value_bytes_max: int = field(default=VALUE_BYTES_MAX, repr=False, compare=False)
     leaf: Field = field(init=False, repr=False, compare=False)
     leaf_type: pa.DataType = field(init=False, repr=False, compare=False)
     slots_per_row: int = field(init=False, repr=False, compare=False)
@@ -133,7 +136,11 @@ class LeafPath:
         for node in reversed(self.nodes[:-1]):
             below = nodes[0].field.arrow_field(nodes[0].arrow_type)
             nodes.insert(0, replace(node, arrow_type=_single(node.kind, node.field, below)))
-        return LeafPath(tuple(nodes), StoredMembers(self.leaf_type, places))
+        return LeafPath(tuple(nodes), StoredMembers(self.leaf_type, places), self.value_bytes_max)
+
+    def allowing(self, value_bytes_max: int) -> LeafPath:
+        """The same path to values that may decode to so many bytes."""
+        return self if value_bytes_max == self.value_bytes_max else replace(self, value_bytes_max=value_bytes_max)
 
     @property
     def top(self) -> Field:

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from lance_io.errors import ResourceLimitError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -29,6 +31,40 @@ NARROW_MAX: Final = (1 << 31) - 1  # bytes of text, or items, that offsets of 32
 
 Before: TypeAlias = Callable[[int], int]
 """Bits, or bytes, or items, of the rows before a row."""
+
+
+def check_row_bytes(
+    array: pa.Array | pa.ChunkedArray,
+    bytes_max: int,
+    first_row: int = 0,
+    advice: str = "open the table with a larger one to read it",
+) -> None:
+    """Raise ResourceLimitError for the first row that takes more than so many bytes.
+
+    first_row  number of the first one, for the message
+    advice     what to do, for the message
+    """
+    for chunk in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
+        if chunk.nbytes > bytes_max:
+            row = _row_above(RowBytes([chunk]), 0, len(chunk), bytes_max)
+            if row is not None:
+                num_bytes = RowBytes([chunk]).between(row, row + 1)
+                raise ResourceLimitError(
+                    f"a value of {num_bytes} bytes; max_decoded_bytes is {bytes_max}: {advice}",
+                    where=f"row {first_row + row}",
+                )
+        first_row += len(chunk)
+
+
+def _row_above(sizes: RowBytes, start: int, end: int, bytes_max: int) -> int | None:
+    """The first of some rows with more than so many bytes."""
+    if start >= end or sizes.between(start, end) <= bytes_max:
+        return None
+    if end - start == 1:
+        return start
+    middle = (start + end) // 2
+    found = _row_above(sizes, start, middle, bytes_max)
+    return _row_above(sizes, middle, end, bytes_max) if found is None else found
 
 
 def fixed_bits(dtype: pa.DataType) -> int | None:

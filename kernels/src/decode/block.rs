@@ -8,7 +8,7 @@ use crate::damaged;
 use crate::decode::bitpack::Groups;
 use crate::decode::codec::{Codec, Program};
 use crate::decode::fixed;
-use crate::decode::general::Inflater;
+use crate::decode::general::{Inflater, Limit};
 use crate::error::{invalid, Checked};
 use crate::gil;
 use crate::levels::planes::Planes;
@@ -26,8 +26,9 @@ pub fn decode<'o>(
 ) -> Checked<()> {
     let mut plain = Vec::new();
     let (mut codec, mut block) = (codec, block);
-    if let Codec::General { scheme, values } = codec {
-        inflater.inflate(*scheme, block, fixed::first_buffer_bytes_max(values, num_values), &mut plain)?;
+    if let Codec::General { scheme, values, bytes_max } = codec {
+        let limit = Limit::of_several(fixed::first_buffer_bytes_max(values, num_values), *bytes_max);
+        inflater.inflate(*scheme, block, limit, &mut plain)?;
         (codec, block) = (values, &plain);
     }
     let (values, lengths) = match codec {

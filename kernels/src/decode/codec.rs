@@ -11,6 +11,8 @@ use pyo3::PyResult;
 const DEPTH_MAX: usize = 40;
 /// Widest fixed-width value: 2^31 bits are 256 MiB.
 const BITS_MAX: u32 = 1 << 31;
+/// What a value decodes to at most, unless the program says another number.
+pub const VALUE_BYTES_MAX: usize = 1 << 31;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
@@ -18,6 +20,7 @@ pub enum Scheme {
     Zstd,
 }
 
+/// A codec; a frame of `General` decodes to at most `bytes_max` bytes.
 pub enum Codec {
     Flat { bits: usize },
     Variable { wide: bool },
@@ -27,7 +30,7 @@ pub enum Codec {
     Fsst { table: Box<SymbolTable>, wide: bool },
     Rle { bits: usize },
     ByteSplit { bits: usize },
-    General { scheme: Scheme, values: Box<Codec> },
+    General { scheme: Scheme, values: Box<Codec>, bytes_max: usize },
     FixedSizeList { items: usize, has_validity: bool, values: Box<Codec> },
     PackedStruct { bits: Vec<usize> },
     VariablePacked { children: Vec<Child> },
@@ -58,11 +61,12 @@ impl Codec {
 /// A cursor over a program.
 pub struct Program<'a> {
     rest: &'a [u8],
+    bytes_max: usize,
 }
 
 impl<'a> Program<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Program { rest: bytes }
+        Program { rest: bytes, bytes_max: VALUE_BYTES_MAX }
     }
 
     pub fn take(&mut self, count: usize) -> PyResult<&'a [u8]> {
@@ -146,6 +150,11 @@ impl<'a> Program<'a> {
             11 => self.fixed_size_list(depth)?,
             12 => self.packed_struct(depth)?,
             13 => self.variable_packed(depth)?,
+            14 if depth == 0 => {
+                let number = self.take(8)?.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
+                self.bytes_max = usize::try_from(number).unwrap_or(usize::MAX);
+                self.codec_at(depth + 1)?
+            }
             op => return Err(invalid(format!("unknown codec op {op}"))),
         })
     }
@@ -189,7 +198,8 @@ impl<'a> Program<'a> {
             2 => Scheme::Zstd,
             scheme => return Err(invalid(format!("unknown compression scheme {scheme}"))),
         };
-        Ok(Codec::General { scheme, values: Box::new(self.codec_at(depth + 1)?) })
+        let bytes_max = self.bytes_max;
+        Ok(Codec::General { scheme, values: Box::new(self.codec_at(depth + 1)?), bytes_max })
     }
 
     fn fixed_size_list(&mut self, depth: usize) -> PyResult<Codec> {

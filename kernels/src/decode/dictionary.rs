@@ -7,7 +7,7 @@
 use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
 use crate::decode::codec::{Codec, Program};
-use crate::decode::general::Inflater;
+use crate::decode::general::{Inflater, Limit};
 use crate::decode::{block, fixed};
 use crate::error::{invalid, Checked};
 use crate::gil;
@@ -41,9 +41,10 @@ pub fn decode_items(
     inflater: &mut Inflater,
 ) -> Checked<Vec<OwnedBuffer>> {
     match codec {
-        Codec::General { scheme, values } if values.bits().is_none_or(|bits| bits == 1) => {
+        Codec::General { scheme, values, bytes_max } if values.bits().is_none_or(|bits| bits == 1) => {
             let mut plain = Vec::new();
-            inflater.inflate(*scheme, block, fixed::first_buffer_bytes_max(values, num_items), &mut plain)?;
+            let limit = Limit::of_several(fixed::first_buffer_bytes_max(values, num_items), *bytes_max);
+            inflater.inflate(*scheme, block, limit, &mut plain)?;
             decode_items(values, &plain, num_items, inflater)
         }
         Codec::Variable { wide: false } => strings::<i32>(block, num_items),

@@ -6,7 +6,7 @@
 //! The announced size is the file's word, so memory is only taken on it as far as the input can justify.
 
 use crate::damaged;
-use crate::decode::codec::Scheme;
+use crate::decode::codec::{Scheme, VALUE_BYTES_MAX};
 use crate::error::{Checked, Damaged, Fault};
 use std::io::Read;
 use zstd::bulk::Decompressor;
@@ -16,9 +16,33 @@ const LZ4_RATIO_MAX: usize = 255;
 /// Up to this many bytes (or this many times the input) a zstd size is believed; beyond, memory follows the data.
 const ZSTD_BELIEVED_BYTES: usize = 1 << 20;
 const ZSTD_BELIEVED_RATIO: usize = 64;
-/// More than this from one buffer is an attack: values reach a page of a few tens of MiB before compression.
-const INFLATED_BYTES_MAX: usize = 1 << 31;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// How many bytes a buffer may decompress to.
+#[derive(Clone, Copy)]
+pub struct Limit {
+    /// As its page says; more is damage.
+    pub expected: usize,
+    /// As the caller says; more is too large.
+    pub allowed: usize,
+}
+
+impl Limit {
+    /// Of a frame with several values, of which each may have `value_bytes_max` bytes.
+    pub fn of_several(expected: usize, value_bytes_max: usize) -> Self {
+        Limit { expected, allowed: value_bytes_max.max(VALUE_BYTES_MAX) }
+    }
+
+    /// The size that a buffer announces.
+    fn check(self, size: u64) -> Checked<usize> {
+        let expected = self.expected;
+        match usize::try_from(size) {
+            Ok(size) if size <= expected.min(self.allowed) => Ok(size),
+            Ok(size) if size <= expected => Err(Fault::TooLarge { bytes: size as u64, bytes_max: self.allowed }),
+            _ => damaged!("a compressed buffer announces {size} bytes, expected at most {expected}"),
+        }
+    }
+}
 
 /// Decompresses buffer after buffer, keeping the zstd context between them.
 #[derive(Default)]
@@ -27,25 +51,24 @@ pub struct Inflater {
 }
 
 impl Inflater {
-    /// Replace the content of `out` by the decompressed `input`, at most `bytes_max` bytes.
-    pub fn inflate(&mut self, scheme: Scheme, input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()> {
+    /// Replace the content of `out` by the decompressed `input`.
+    pub fn inflate(&mut self, scheme: Scheme, input: &[u8], limit: Limit, out: &mut Vec<u8>) -> Checked<()> {
         out.clear();
         if input.is_empty() {
             return Ok(());
         }
-        let bytes_max = bytes_max.min(INFLATED_BYTES_MAX);
         match scheme {
-            Scheme::Lz4 => inflate_lz4(input, bytes_max, out),
-            Scheme::Zstd if is_bare_frame(input) => stream_zstd(input, bytes_max, out),
-            Scheme::Zstd => self.inflate_zstd(input, bytes_max, out),
+            Scheme::Lz4 => inflate_lz4(input, limit, out),
+            Scheme::Zstd if is_bare_frame(input) => stream_zstd(input, limit, out),
+            Scheme::Zstd => self.inflate_zstd(input, limit, out),
         }
     }
 
-    fn inflate_zstd(&mut self, input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()> {
+    fn inflate_zstd(&mut self, input: &[u8], limit: Limit, out: &mut Vec<u8>) -> Checked<()> {
         let Some((head, frame)) = input.split_first_chunk::<8>() else {
             return damaged!("a zstd buffer of {} bytes has no size", input.len());
         };
-        let size = announced(u64::from_le_bytes(*head), bytes_max)?;
+        let size = limit.check(u64::from_le_bytes(*head))?;
         if size <= frame.len().saturating_mul(ZSTD_BELIEVED_RATIO).max(ZSTD_BELIEVED_BYTES) {
             reserve(out, size)?;
             let context = match &mut self.zstd {
@@ -55,7 +78,7 @@ impl Inflater {
             // The vector's capacity may be larger than `size`; the length is checked below.
             context.decompress_to_buffer(frame, out).map_err(bad_frame)?;
         } else {
-            stream_zstd(frame, size, out)?;
+            stream_zstd(frame, Limit { expected: size, allowed: size }, out)?;
         }
         if out.len() != size {
             return damaged!("a zstd frame holds {} bytes, announced {size}", out.len());
@@ -66,13 +89,6 @@ impl Inflater {
 
 fn is_bare_frame(input: &[u8]) -> bool {
     input.len() < 8 || (input[..4] == ZSTD_MAGIC && input[4] & 0x10 == 0)
-}
-
-fn announced(size: u64, bytes_max: usize) -> Checked<usize> {
-    match usize::try_from(size) {
-        Ok(size) if size <= bytes_max => Ok(size),
-        _ => damaged!("a compressed buffer announces {size} bytes, expected at most {bytes_max}"),
-    }
 }
 
 /// What zstd says: that it has no memory, or that the frame is damaged. Its library tells both by their text.
@@ -88,12 +104,12 @@ fn reserve(out: &mut Vec<u8>, size: usize) -> Checked<()> {
     out.try_reserve_exact(size).map_err(|_| Fault::NoMemory(size))
 }
 
-fn inflate_lz4(input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()> {
+fn inflate_lz4(input: &[u8], limit: Limit, out: &mut Vec<u8>) -> Checked<()> {
     let Some((head, block)) = input.split_first_chunk::<4>() else {
         return damaged!("an LZ4 buffer of {} bytes has no size", input.len());
     };
-    let bytes_max = bytes_max.min(block.len().saturating_mul(LZ4_RATIO_MAX));
-    let size = announced(u64::from(u32::from_le_bytes(*head)), bytes_max)?;
+    let expected = limit.expected.min(block.len().saturating_mul(LZ4_RATIO_MAX));
+    let size = Limit { expected, ..limit }.check(u64::from(u32::from_le_bytes(*head)))?;
     reserve(out, size)?;
     out.resize(size, 0);
     match lz4_flex::block::decompress_into(block, out) {
@@ -104,11 +120,16 @@ fn inflate_lz4(input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()>
 }
 
 /// Decompress a frame without believing a size: memory grows with what really comes out.
-fn stream_zstd(frame: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()> {
-    let decoder = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad_frame)?.single_frame();
-    decoder.take(bytes_max as u64 + 1).read_to_end(out).map_err(bad_frame)?;
-    if out.len() > bytes_max {
-        return damaged!("a zstd frame holds more than {bytes_max} bytes");
+fn stream_zstd(frame: &[u8], limit: Limit, out: &mut Vec<u8>) -> Checked<()> {
+    if let Ok(Some(size)) = zstd::zstd_safe::get_frame_content_size(frame) {
+        limit.check(size)?;
     }
-    Ok(())
+    let bytes_max = limit.expected.min(limit.allowed);
+    let decoder = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad_frame)?.single_frame();
+    decoder.take((bytes_max as u64).saturating_add(1)).read_to_end(out).map_err(bad_frame)?;
+    match out.len() {
+        made if made <= bytes_max => Ok(()),
+        _ if limit.allowed < limit.expected => Err(Fault::TooLarge { bytes: u64::MAX, bytes_max }),
+        _ => damaged!("a zstd frame holds more than {bytes_max} bytes"),
+    }
 }

@@ -58,7 +58,9 @@ pub fn values<'a>(codec: &Codec, job: &Job<'a>) -> PyResult<Box<dyn Values + 'a>
         },
         Codec::ByteSplit { bits: 32 } => Box::new(Split::<u32>::new(job.only()?.bytes, num_values)?),
         Codec::ByteSplit { .. } => Box::new(Split::<u64>::new(job.only()?.bytes, num_values)?),
-        Codec::General { scheme, values: inner } => Box::new(Compressed::new(*scheme, job.level, values(inner, job)?)?),
+        Codec::General { scheme, values: inner, .. } => {
+            Box::new(Compressed::new(*scheme, job.level, values(inner, job)?)?)
+        }
         Codec::Constant(_) | Codec::OutOfLine { .. } | Codec::VariablePacked { .. } => {
             return Err(invalid("not a codec of mini-block chunks"))
         }

@@ -276,7 +276,7 @@ pub fn encode_fullzip<'py>(
     let levels = Levels { rep, def, count };
     check_levels(&levels, &head)?;
     let (codec, deflater) = match &head.codec {
-        Codec::General { scheme, values } => (&**values, Some(Deflater::new(*scheme, level)?)),
+        Codec::General { scheme, values, .. } => (&**values, Some(Deflater::new(*scheme, level)?)),
         codec => (codec, None),
     };
     let mut rest = Sources { rest: sources.iter(), num_values };

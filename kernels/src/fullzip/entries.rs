@@ -4,7 +4,7 @@ use crate::buffer::OwnedBuffer;
 use crate::damaged;
 use crate::decode::codec::{Child, Codec, Scheme};
 use crate::decode::fsst::{Scratch, SymbolTable};
-use crate::decode::general::Inflater;
+use crate::decode::general::{Inflater, Limit};
 use crate::decode::shapes::{Children, ListShape, Lists};
 use crate::error::{invalid, Checked};
 use crate::sink::{zeros, Bytes, Offset, Strings};
@@ -175,6 +175,8 @@ pub struct Text<'a, O> {
     strings: Strings<O>,
     scheme: Option<Scheme>,
     symbols: Option<&'a SymbolTable>,
+    /// Of each frame; codes take at most two bytes for each of the value.
+    limit: Limit,
     inflater: Inflater,
     plain: Vec<u8>,
     scratch: Scratch,
@@ -182,9 +184,9 @@ pub struct Text<'a, O> {
 
 impl<'a, O: Offset> Text<'a, O> {
     fn new(codec: &'a Codec, count: usize, bytes: usize) -> PyResult<Self> {
-        let (scheme, codec) = match codec {
-            Codec::General { scheme, values } => (Some(*scheme), &**values),
-            _ => (None, codec),
+        let (scheme, codec, bytes_max) = match codec {
+            Codec::General { scheme, values, bytes_max } => (Some(*scheme), &**values, *bytes_max),
+            _ => (None, codec, usize::MAX),
         };
         let symbols = match codec {
             Codec::Variable { .. } => None,
@@ -195,6 +197,10 @@ impl<'a, O: Offset> Text<'a, O> {
             strings: Strings::with_room(count, bytes),
             scheme,
             symbols,
+            limit: Limit {
+                expected: usize::MAX,
+                allowed: bytes_max.saturating_mul(1 + usize::from(symbols.is_some())),
+            },
             inflater: Inflater::default(),
             plain: Vec::new(),
             scratch: Scratch::default(),
@@ -206,7 +212,7 @@ impl<'a, O: Offset> Text<'a, O> {
         let bytes = match self.scheme {
             None => value,
             Some(scheme) => {
-                self.inflater.inflate(scheme, value, usize::MAX, &mut self.plain)?;
+                self.inflater.inflate(scheme, value, self.limit, &mut self.plain)?;
                 &self.plain
             }
         };

@@ -2,7 +2,7 @@
 
 use super::to_text::{self, Trouble, ARRAY, CONTAINER, OBJECT, SCALAR};
 use crate::buffer::{Input, OwnedBuffer};
-use crate::error::{invalid, no_memory, Checked, Damaged, Fault};
+use crate::error::{invalid, no_memory, too_large, Checked, Damaged, Fault};
 use crate::gil;
 use crate::sink::{vec_with_capacity, Strings};
 use crate::text::arguments::{checked_present, is_present, Arguments, Given, Held, Patience, BYTES_PER_STEP};
@@ -277,6 +277,7 @@ impl From<Fault> for Told {
         match fault {
             Damaged(text) => Told::Damaged(text),
             Fault::NoMemory(bytes) => Told::NoMemory(bytes),
+            Fault::TooLarge { bytes, bytes_max } => Told::Damaged(too_large(bytes, bytes_max)),
         }
     }
 }

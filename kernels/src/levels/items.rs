@@ -4,7 +4,7 @@
 //! of floats with 4 units per slot and one of validity bits, a packed struct has a stream per member.
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::error::{Checked, Damaged, Fault, Refused, Taken};
+use crate::error::{too_large, Checked, Damaged, Fault, Refused, Taken};
 use crate::refused;
 use crate::sink::{Bits, Bytes, Offset, Strings};
 use pyo3::exceptions::PyValueError;
@@ -270,5 +270,6 @@ fn no_memory(fault: Fault) -> Refused {
     match fault {
         Damaged(text) => Refused::Sizes(text),
         Fault::NoMemory(bytes) => Refused::NoMemory(bytes),
+        Fault::TooLarge { bytes, bytes_max } => Refused::Sizes(too_large(bytes, bytes_max)),
     }
 }

@@ -4,7 +4,7 @@ use crate::buffer::OwnedBuffer;
 use crate::damaged;
 use crate::decode::codec::Codec;
 use crate::decode::fsst::Scratch;
-use crate::decode::general::Inflater;
+use crate::decode::general::{Inflater, Limit};
 use crate::decode::shapes::{Children, Fixed, ListShape, Lists};
 use crate::decode::{fixed, variable};
 use crate::error::{invalid, Checked};
@@ -60,10 +60,11 @@ impl<'a> Values<'a> {
     }
 
     fn decode(&mut self, codec: &Codec, buffers: &[&[u8]], num_values: usize, picks: &[Pick]) -> Checked<()> {
-        if let Codec::General { scheme, values } = codec {
+        if let Codec::General { scheme, values, bytes_max } = codec {
             let [first, others @ ..] = buffers else { return damaged!("a compressed chunk has no buffer") };
             let mut plain = std::mem::take(&mut self.plain);
-            self.inflater.inflate(*scheme, first, fixed::first_buffer_bytes_max(values, num_values), &mut plain)?;
+            let limit = Limit::of_several(fixed::first_buffer_bytes_max(values, num_values), *bytes_max);
+            self.inflater.inflate(*scheme, first, limit, &mut plain)?;
             let mut inner: Vec<&[u8]> = vec![&plain];
             inner.extend_from_slice(others);
             self.decode(values, &inner, num_values, picks)?;

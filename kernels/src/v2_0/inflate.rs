@@ -2,7 +2,7 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::decode::codec::Scheme;
-use crate::decode::general::Inflater;
+use crate::decode::general::{Inflater, Limit};
 use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
@@ -20,7 +20,7 @@ pub fn inflate(py: Python<'_>, buffer: &Bound<'_, PyAny>, scheme: u8, bytes_max:
     let bytes = input.bytes();
     gil::release(py, bytes.len(), || {
         let mut out = Vec::new();
-        Inflater::default().inflate(scheme, bytes, bytes_max, &mut out)?;
+        Inflater::default().inflate(scheme, bytes, Limit { expected: bytes_max, allowed: bytes_max }, &mut out)?;
         Ok(out.into())
     })
 }

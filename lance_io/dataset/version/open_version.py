@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.version.object_keys import branch_location, table_root
 from lance_io.dataset.version.row_counts import with_row_counts
-from lance_io.dataset.version.session import Session, check_size
+from lance_io.dataset.version.session import Session, check_decoded_bytes, check_size
 from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.timestamps import latest_at, local_time, moment
 from lance_io.dataset.version.versions import latest_manifest, latest_version, manifest_of, manifest_times
@@ -58,6 +58,7 @@ class OpenOptions:
     version   number, tag, `(branch, version)` or None for the newest
     asof      the newest version is that of this time, at or before which it was committed
     memory_limit  bytes that changes may hold, None for the default
+    max_decoded_bytes  that a value may decode to, None for what the session says
     """
 
     location: Location
@@ -71,6 +72,7 @@ class OpenOptions:
     base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     commit_lock: Any = None
     memory_limit: int | None = None
+    max_decoded_bytes: int | None = None
 
 
 def open_options(
@@ -90,6 +92,7 @@ def open_options(
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
     metadata_cache_size: int | None = None,
     memory_limit: int | None = None,
+    max_decoded_bytes: int | None = None,
 ) -> OpenOptions:
     """The keywords of `dataset` and `LanceDataset`, checked. Sizes in entries are accepted and mean nothing."""
     if index_cache_size is not None:
@@ -103,6 +106,7 @@ def open_options(
         scan_options.scan_options(**default_scan_options)
     if memory_limit is not None:
         limits.check_memory_limit(memory_limit)
+    check_decoded_bytes(max_decoded_bytes)
     check_size("index_cache_size", index_cache_size, 0)
     check_size("index_cache_size_bytes", index_cache_size_bytes, 0)
     check_size("metadata_cache_size_bytes", metadata_cache_size_bytes, 0)
@@ -127,6 +131,7 @@ def open_options(
         base_store_params=base_store_params,
         commit_lock=commit_lock,
         memory_limit=memory_limit,
+        max_decoded_bytes=max_decoded_bytes,
     )
 
 
@@ -163,6 +168,7 @@ def open_steps(options: OpenOptions) -> Plan[DatasetState]:
         base_store_params=options.base_store_params,
         commit_lock=options.commit_lock,
         memory_limit=options.memory_limit,
+        max_decoded_bytes=options.max_decoded_bytes,
     )
     return (yield from with_row_counts(state))
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
 from lance_io.io.cache import CacheStats, SearchCache
-from lance_io.limits import DISK_CACHE_BYTES, METADATA_CACHE_BYTES, from_environment
+from lance_io.limits import DISK_CACHE_BYTES, METADATA_CACHE_BYTES, VALUE_BYTES_MAX, from_environment
 from lance_io.store.api import offers_sync_reads
 from lance_io.store.provided_options import source_of
 from lance_io.store.storage_options import options_of
@@ -49,6 +49,17 @@ def check_size(name: str, size: Any, default: int) -> int:
     return number
 
 
+def check_decoded_bytes(num_bytes: Any) -> int:
+    """How many bytes a value may decode to, `limits.VALUE_BYTES_MAX` for None.
+
+    Raises `TypeError` for what is no whole number, `UsageError` for one below 1.
+    """
+    found = check_size("max_decoded_bytes", num_bytes, VALUE_BYTES_MAX)
+    if not found:
+        raise UsageError("max_decoded_bytes must be at least 1, found 0")
+    return found
+
+
 class Session:
     """Shared by the datasets that are opened with it: one search cache, and per bucket and set of options one store,
     so that tables of one bucket share their connections.
@@ -63,6 +74,8 @@ class Session:
     disk_cache_bytes           bound on what it takes on disk, its index included, at least 1 MiB; None for
                                LANCE_IO_DISK_CACHE_BYTES, or 4 GiB
     disk_cache_scans           whether scans look there, too, and have kept what they read
+    max_decoded_bytes          that one value may take once it is decoded, where the call that opens a table does not
+                               say: the guard against small files that become large; 2 GiB by default
 
     Raises `UsageError` for a bound of the disk cache that cannot be.
     """
@@ -76,11 +89,13 @@ class Session:
         disk_cache: str | os.PathLike[str] | None = None,
         disk_cache_bytes: int | None = None,
         disk_cache_scans: bool = False,
+        max_decoded_bytes: int | None = None,
     ) -> None:
         self._index_capacity = check_size("index_cache_size_bytes", index_cache_size_bytes, 0)
         capacity = check_size("metadata_cache_size_bytes", metadata_cache_size_bytes, METADATA_CACHE_BYTES)
         self.cache = SearchCache(capacity)
         self.io_scheduler = io_scheduler
+        self.max_decoded_bytes = check_decoded_bytes(max_decoded_bytes)
         path = None if disk_cache is None else os.fspath(disk_cache)
         self._disk_settings = path, disk_cache_bytes, disk_cache_scans
         self._disk_cache = _disk_cache(*self._disk_settings[:2])
@@ -208,7 +223,8 @@ class Session:
         return f"Session(index_cache_size_bytes=0, metadata_cache_size_bytes={self.size_bytes()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _session, (self._index_capacity, self.cache.capacity_bytes, self.io_scheduler, *self._disk_settings)
+        sizes = self._index_capacity, self.cache.capacity_bytes
+        return _session, (*sizes, self.io_scheduler, *self._disk_settings, self.max_decoded_bytes)
 
 
 def _session(
@@ -218,6 +234,7 @@ def _session(
     disk_cache: str | None,
     disk_cache_bytes: int | None,
     disk_cache_scans: bool,
+    max_decoded_bytes: int,
 ) -> Session:
     return Session(
         index_bytes,
@@ -226,6 +243,7 @@ def _session(
         disk_cache=disk_cache,
         disk_cache_bytes=disk_cache_bytes,
         disk_cache_scans=disk_cache_scans,
+        max_decoded_bytes=max_decoded_bytes,
     )
 
 

@@ -81,6 +81,7 @@ class DatasetState:
     base_store_params     storage options of base paths, by their URI, as given
     commit_lock           the user's lock for commits, or None
     memory_limit          bytes that a change of the table may hold where the call does not say; None for the default
+    max_decoded_bytes     that a value may decode to; None for what the session says
     schedulers            those of the reads that end when an `AsyncDataset` is closed, or None
     missing_file          the data file that would say how many rows a fragment has, if one is not there
     """
@@ -96,6 +97,7 @@ class DatasetState:
     base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     commit_lock: Any = None
     memory_limit: int | None = None
+    max_decoded_bytes: int | None = None
     schedulers: OpenSchedulers | None = field(default=None, repr=False)
     missing_file: NotFound | None = field(default=None, repr=False)
 
@@ -114,6 +116,7 @@ class DatasetState:
             "read_params": self.read_params,
             "base_store_params": self.base_store_params,
             "memory_limit": self.memory_limit,
+            "max_decoded_bytes": self.max_decoded_bytes,
         }
         return _unpickled, (values,)
 
@@ -154,6 +157,7 @@ class DatasetState:
             has_indexes_at_end=self.manifest.is_ours,
             schedulers=self.schedulers,
             shared=shared,
+            value_bytes_max=self.max_decoded_bytes or self.session.max_decoded_bytes,
         )
         if shared is not None and shared.io_buffer_size is not None:
             found.io_buffer_bytes = shared.io_buffer_size
@@ -406,4 +410,5 @@ def _unpickled(values: dict[str, Any]) -> DatasetState:
         read_params=values["read_params"],
         base_store_params=values["base_store_params"],
         memory_limit=values["memory_limit"],
+        max_decoded_bytes=values["max_decoded_bytes"],
     )

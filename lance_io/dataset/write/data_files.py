@@ -28,7 +28,7 @@ from lance_io.file.write.write_plan import file_plan
 from lance_io.file.write.writers import FileWriting
 from lance_io.format.version import V0_1
 from lance_io.io import trace_events
-from lance_io.limits import ROWS_PER_BATCH
+from lance_io.limits import ROWS_PER_BATCH, VALUE_BYTES_MAX
 from lance_io.plans.store_requests import Remove
 from lance_io.records import dataclass
 from lance_io.table.manifest.flags import manages_blobs
@@ -74,6 +74,7 @@ class FileLimits:
     page_bytes   leaf data at which a page closes, None for the default
     cache_bytes  leaf data that may wait for its page, None for that of full pages
     blob_references  whether blobs may lie outside of the table, by a URI
+    value_bytes_max  that a value may have, None for the default
     group_rows, allow_null_loss, unnamed  of file version 0.1, see `BatchOptions`
     """
 
@@ -82,6 +83,7 @@ class FileLimits:
     page_bytes: int | None = None
     cache_bytes: int | None = None
     blob_references: bool = False
+    value_bytes_max: int | None = None
     group_rows: int = ROWS_PER_BATCH
     allow_null_loss: bool = True
     unnamed: frozenset[int] = frozenset()
@@ -96,6 +98,8 @@ class FileLimits:
         for name, value in limits.items():
             if value is not None and value < 1:
                 raise UsageError(f"max_{name} must be at least 1, got {value}")
+        if self.value_bytes_max is not None and self.value_bytes_max < 1:
+            raise UsageError(f"max_decoded_bytes must be at least 1, got {self.value_bytes_max}")
         if self.cache_bytes is not None and self.cache_bytes < 0:
             raise UsageError(f"data_cache_bytes must not be negative, got {self.cache_bytes}")
 
@@ -115,7 +119,12 @@ class FileLimits:
     def options(self) -> dict[str, Any]:
         """What of them concerns the inside of a file."""
         page_bytes = min(PAGE_BYTES, self.page_bytes or PAGE_BYTES)
-        return {"page_bytes": page_bytes, "cache_bytes": self.cache_bytes, "blob_references": self.blob_references}
+        return {
+            "page_bytes": page_bytes,
+            "cache_bytes": self.cache_bytes,
+            "blob_references": self.blob_references,
+            "value_bytes_max": self.value_bytes_max or VALUE_BYTES_MAX,
+        }
 
 
 _DEFAULT_LIMITS: Final = FileLimits()

@@ -47,6 +47,7 @@ _NOT_HERE: Final[dict[str, tuple[Any, ...]]] = {
 TABLE_KEYWORDS: Final = frozenset(
     (
         *("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file", "data_cache_bytes", "max_page_bytes"),
+        "max_decoded_bytes",
         *("commit_lock", "progress", "storage_options", "data_storage_version", "use_legacy_format"),
         *("enable_v2_manifest_paths", "enable_stable_row_ids", "auto_cleanup_options"),
         *("commit_message", "transaction_properties", "initial_bases", "target_bases", "target_all_bases"),
@@ -105,6 +106,7 @@ class Write:
             rows=_get_given(given, "max_rows_per_file", ROWS_PER_FILE),
             num_bytes=_get_given(given, "max_bytes_per_file", BYTES_PER_FILE),
             page_bytes=given.get("max_page_bytes"),
+            value_bytes_max=given.get("max_decoded_bytes"),
             cache_bytes=given.get("data_cache_bytes"),
             blob_references=bool(given.get("allow_external_blob_outside_bases")),
             group_rows=_get_given(given, "max_rows_per_group", ROWS_PER_BATCH),

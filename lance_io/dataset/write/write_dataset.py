@@ -33,6 +33,7 @@ def write_dataset(
     max_bytes_per_file: int = BYTES_PER_FILE,
     data_cache_bytes: int | None = None,
     max_page_bytes: int | None = None,
+    max_decoded_bytes: int | None = None,
     commit_lock: Any = None,
     progress: FragmentWriteProgress | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -72,6 +73,8 @@ def write_dataset(
     max_rows_per_file, max_bytes_per_file  when another data file (a fragment) is begun: at these rows,
                           or about these bytes as they are stored, but not before 1,024 rows or a page of 4 MiB
     max_page_bytes        leaf data of a page at most; data_cache_bytes: leaf data that may wait for its page
+    max_decoded_bytes     that one value may have, 2 GiB by default, but for blobs: `ResourceLimitError` for a larger
+                          one, which readers refuse, too, unless they are given more
     commit_lock           callable that makes a context manager for a version number, entered around the commit
     progress              told of every fragment
     data_storage_version  file version, "0.1" ("legacy"), "2.1" or "2.2" ("stable"); by default the table's, for new

@@ -64,6 +64,7 @@ def write_fragments(
     max_bytes_per_file: int = BYTES_PER_FILE,
     data_cache_bytes: int | None = None,
     max_page_bytes: int | None = None,
+    max_decoded_bytes: int | None = None,
     progress: FragmentWriteProgress | None = None,
     data_storage_version: str | None = None,
     use_legacy_format: bool | None = None,

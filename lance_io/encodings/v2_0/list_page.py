@@ -29,8 +29,8 @@ from lance_io.encodings.v2_0.located import LocatedIndex, around_leaf, locate_li
 from lance_io.encodings.v2_0.variable import ENDS_KEPT_BYTES_MAX, ENDS_READ_BYTES_MAX, PLAIN_KEPT_BYTES_MAX, Ends
 from lance_io.encodings.v2_0.whole import whole_lists
 from lance_io.encodings.v2_1.page import damage_error
-from lance_io.errors import FormatError, UnsupportedError
-from lance_io.format.error_context import REFUSALS, place_error
+from lance_io.errors import FormatError
+from lance_io.format.error_context import REFUSALS, Refused, place_error
 from lance_io.levels.assemble import nest
 from lance_io.levels.join import join_arrays
 from lance_io.levels.path import NodeKind
@@ -112,7 +112,7 @@ class Items:
         except REFUSALS as error:
             raise self._place(error, number) from error.__cause__
 
-    def _place(self, error: FormatError | UnsupportedError, number: int) -> FormatError | UnsupportedError:
+    def _place(self, error: Refused, number: int) -> Refused:
         return place_error(error, f"{self.where}, page {number}")
 
     def index_ranges(self, start: int, end: int) -> dict[int, Ranges]:

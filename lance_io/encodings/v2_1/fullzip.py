@@ -90,7 +90,8 @@ class FullZipPage:
         self.is_plain = not self.has_index and not self.control_bytes and not _has_item_validity(self.value_shape)
         self.join_key = self._join_key()
         head = struct.pack("<BBBI", message.bits_rep, message.bits_def, self.is_variable, self.bits)
-        self.program = head + source.path.compile_layers(self.layers) + self.codec.program()
+        values = tree.program_of(self.codec, source.path.value_bytes_max)
+        self.program = head + source.path.compile_layers(self.layers) + values
         _check_level_bits(self.layers, message.bits_rep, message.bits_def)
 
     def _check(self, message: pb.FullZipLayout) -> None:

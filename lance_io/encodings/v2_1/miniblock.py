@@ -94,7 +94,7 @@ class MiniBlockPage:
         self._check(message)
         self.program = self._compile(message)
         self.join_key = self._join_key()
-        self._dictionary_codec = None if self.dictionary is None else self.dictionary.program()
+        self._dictionary_codec = None if self.dictionary is None else self._program(self.dictionary)
 
     def may_have(self, num_items: int, num_rows: int) -> bool:
         """Whether a page of this layout may have so many items and rows."""
@@ -131,8 +131,11 @@ class MiniBlockPage:
         except FormatError:
             return False
         before, behind = self._around_codec
-        self.program = before + self.codec.program() + behind
+        self.program = before + self._program(self.codec) + behind
         return True
+
+    def _program(self, codec: Codec) -> bytes:
+        return tree.program_of(codec, self.source.path.value_bytes_max)
 
     # -- the page's messages ---------------------------------------------------------------------------------------
 
@@ -182,7 +185,7 @@ class MiniBlockPage:
         layers = self.source.path.compile_layers(self.layers)
         head = struct.pack("<BB", flags, message.num_buffers)
         before, behind = self._around_codec = head + layers + levels, self._dictionary_program()
-        return before + self.codec.program() + behind
+        return before + self._program(self.codec) + behind
 
     def _dictionary_program(self) -> bytes:
         match None if self.dictionary is None else self.dictionary.shape:

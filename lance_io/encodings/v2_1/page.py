@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from lance_io.errors import FormatError
+from lance_io._kernels import TooLargeError
+from lance_io.errors import FormatError, ResourceLimitError
 from lance_io.records import dataclass
 from lance_io.spans import Ranges
 
@@ -69,11 +70,13 @@ class PageSource(NamedTuple):
             raise FormatError(f"the page has {len(self.buffer_sizes)} buffers; its layout needs {count}")
 
 
-def damage_error(error: DamagedError) -> FormatError:
+def damage_error(error: DamagedError) -> FormatError | ResourceLimitError:
     """A kernel's finding as the error that users see; readers of files add where it was.
 
     What kernels find in one of many pages carries its number as a second argument.
     """
+    if isinstance(error, TooLargeError):
+        return ResourceLimitError(f"{error.args[0]}: open the table with a larger one to read it")
     return FormatError(str(error.args[0]))
 
 

@@ -20,6 +20,7 @@ from lance_io.format.columns import LazyItems
 from lance_io.format.error_context import REFUSALS, at_pages, place_error
 from lance_io.format.schema import Field
 from lance_io.levels.path import LeafPath, NodeKind, PathNode, column_paths
+from lance_io.limits import VALUE_BYTES_MAX
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -204,9 +205,9 @@ class ColumnTree:
     alike: dict[tuple[Any, ...], ArrayPage] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, schema: Schema) -> ColumnTree:
-        """Of a file with this schema, as writers number columns."""
-        return cls._of([path for top in schema.fields for path in column_paths(top)])
+    def of(cls, schema: Schema, value_bytes_max: int = VALUE_BYTES_MAX) -> ColumnTree:
+        """Of a file with this schema, as writers number columns; a value may decode to so many bytes."""
+        return cls._of([path.allowing(value_bytes_max) for top in schema.fields for path in column_paths(top)])
 
     @classmethod
     def _of(cls, paths: list[LeafPath]) -> ColumnTree:
@@ -250,7 +251,8 @@ _BYTES_ID: Final = -3  # of no field
 
 def _byte_path(path: LeafPath) -> LeafPath:
     item = Field(_BYTES_ID, "item", "uint8")
-    return LeafPath((*path.nodes, PathNode(NodeKind.LEAF, item, item.arrow_type)))
+    made = LeafPath((*path.nodes, PathNode(NodeKind.LEAF, item, item.arrow_type)))
+    return made.allowing(path.value_bytes_max)
 
 
 class ArrayColumns:

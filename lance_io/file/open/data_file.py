@@ -23,6 +23,7 @@ from lance_io.format.footer import TABLE_ENTRY_BYTES
 from lance_io.format.globals import FileDescriptor, decode_globals_table
 from lance_io.format.version import V2_0
 from lance_io.levels.path import LeafPath, leaf_paths
+from lance_io.limits import VALUE_BYTES_MAX
 from lance_io.records import dataclass
 from lance_io.turns import in_turns
 
@@ -45,15 +46,16 @@ VIEWS_MAX: Final = 8  # projections of one file that are remembered, and of one 
 class FlatPaths(LazyItems[LeafPath]):
     """The ways to the columns of fields without members, each of which has one."""
 
-    __slots__ = ("_fields",)
+    __slots__ = ("_fields", "_value_bytes_max")
 
-    def __init__(self, fields: FlatFields) -> None:
+    def __init__(self, fields: FlatFields, value_bytes_max: int) -> None:
         super().__init__(len(fields))
         self._fields = fields
+        self._value_bytes_max = value_bytes_max
 
     def _make_item(self, number: int) -> LeafPath:
         (path,) = leaf_paths(self._fields[number])
-        return path
+        return path.allowing(self._value_bytes_max)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,16 +76,17 @@ class FileSchema:
     tree: ColumnTree | None = None
 
     @classmethod
-    def of(cls, schema: Schema, version: FileVersion) -> FileSchema:
-        """The columns of a file with this schema."""
+    def of(cls, schema: Schema, version: FileVersion, value_bytes_max: int = VALUE_BYTES_MAX) -> FileSchema:
+        """The columns of a file with this schema, of which a value may decode to so many bytes."""
         if version == V2_0:
             from lance_io.file.open.array_columns import ColumnTree  # with all that reads 2.0, which few tables need
 
-            tree = ColumnTree.of(schema)
+            tree = ColumnTree.of(schema, value_bytes_max)
             return cls(schema, tree.paths, tree=tree)
         if isinstance(schema.fields, FlatFields):
-            return cls(schema, FlatPaths(schema.fields))
-        return cls(schema, tuple(path for top in schema.fields for path in leaf_paths(top)))
+            return cls(schema, FlatPaths(schema.fields, value_bytes_max))
+        paths = [path.allowing(value_bytes_max) for top in schema.fields for path in leaf_paths(top)]
+        return cls(schema, tuple(paths))
 
 
 class OpenedFile:

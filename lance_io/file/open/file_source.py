@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import sinks_now
-from lance_io.limits import IO_BUFFER_BYTES
+from lance_io.limits import IO_BUFFER_BYTES, VALUE_BYTES_MAX
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class ReadContext:
     has_indexes_at_end  whether files are likely to be ours, which have their page indexes right before the metadata
     schedulers       those of the reads that end with their owner, None where nobody ends them
     shared           what the reads of a session have in common, or None
+    value_bytes_max  that a value may decode to
     """
 
     store: ObjectReads
@@ -101,6 +102,7 @@ class ReadContext:
     has_indexes_at_end: bool = True
     schedulers: OpenSchedulers | None = None
     shared: IoScheduler | None = None
+    value_bytes_max: int = VALUE_BYTES_MAX
 
     @property
     def pool(self) -> Pool:

@@ -34,7 +34,7 @@ from lance_io.format.schema_messages import find_flat_schema
 from lance_io.format.v0_1.batch_table import version_at_end
 from lance_io.format.version import V0_1, check_readable
 from lance_io.io.cache import Found, LoadOwner
-from lance_io.limits import KIB, MIB
+from lance_io.limits import KIB, MIB, VALUE_BYTES_MAX
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def _cache_key(context: ReadContext, ref: FileRef) -> tuple[object, ...]:
 
     What is read of one of version 0.1, whose size is not asked for, depends on which of its columns are dead.
     """
-    key = ("file", context.store.identity, ref.key, ref.size_bytes)
+    key: tuple[object, ...] = ("file", context.store.identity, ref.key, ref.size_bytes)
+    if context.value_bytes_max != VALUE_BYTES_MAX:
+        key = (*key, context.value_bytes_max)
     return (*key, ref.field_ids) if not ref.size_bytes and DEAD in ref.field_ids else key
 
 
@@ -107,16 +109,19 @@ def opened_alone(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile]:
     return file
 
 
-def open_ending(identity: tuple[str, str, int], data: Any, start: int) -> tuple[OpenedFile, bytes] | None:
+def open_ending(
+    identity: tuple[str, str, int], data: Any, start: int, value_bytes_max: int
+) -> tuple[OpenedFile, bytes] | None:
     """A file by its end, and its schema as it stands in it; None unless all metadata are there, as writers leave them.
 
-    data   the file from byte `start` on
+    data             the file from byte `start` on
+    value_bytes_max  that a value may decode to
     Raises FormatError or UnsupportedError.
     """
     ending = decode_ending(data, start, identity[2])
     if ending is None:
         return None
-    shared = _shared_schema(ending.descriptor, ending.footer.version)
+    shared = _shared_schema(ending.descriptor, ending.footer.version, value_bytes_max)
     return OpenedFile(identity, ending.footer, shared, ending.num_rows, ending.messages), ending.descriptor
 
 
@@ -176,7 +181,8 @@ def _brings_indexes(context: ReadContext) -> bool:
 def _parse(
     context: ReadContext, identity: tuple[str, str, int], tail: Tail, file_bytes: int, columns: Sequence[int]
 ) -> FileSteps[tuple[OpenedFile, Tail]]:
-    opened = open_ending(identity, tail.buffer, tail.start)
+    limit = context.value_bytes_max
+    opened = open_ending(identity, tail.buffer, tail.start, limit)
     if opened is not None:
         return opened[0], tail
     footer = decode_footer(tail.buffer, file_bytes=file_bytes)
@@ -188,13 +194,13 @@ def _parse(
     metadata_at = min(schema_at, footer.columns_at)
     is_part = 2 * len(columns) < footer.num_columns
     if is_part and tail.start - metadata_at > WIDE_METADATA_BYTES:
-        wide = yield from _open_wide(identity, tail, footer, globals_table, columns)
+        wide = yield from _open_wide(identity, tail, footer, globals_table, columns, limit)
         if wide is not None:
             return wide, tail
     if metadata_at < tail.start:
         tail = yield from _extend_tail(tail, metadata_at - _index_bytes(context, metadata_at, file_bytes))
     schema, num_rows = _parse_descriptor(
-        _slice(tail, schema_at, schema_at + int(globals_table.sizes[0])), footer.version
+        _slice(tail, schema_at, schema_at + int(globals_table.sizes[0])), footer.version, limit
     )
     table = decode_column_table(_slice(tail, footer.column_table_at, footer.globals_table_at), footer)
     messages = bytes(_slice(tail, footer.columns_at, file_bytes - FOOTER_BYTES))
@@ -209,14 +215,19 @@ def _index_bytes(context: ReadContext, metadata_at: int, file_bytes: int) -> int
 
 
 def _open_wide(
-    identity: tuple[str, str, int], tail: Tail, footer: Footer, globals_table: OffsetTable, columns: Sequence[int]
+    identity: tuple[str, str, int],
+    tail: Tail,
+    footer: Footer,
+    globals_table: OffsetTable,
+    columns: Sequence[int],
+    value_bytes_max: int,
 ) -> FileSteps[OpenedFile | None]:
     """None for a file that must be read whole to know which columns belong together."""
     described = int(globals_table.positions[0]), int(globals_table.positions[0] + globals_table.sizes[0])
     table_at, table_end = footer.column_table_at, footer.globals_table_at
     held_at = min(max(table_at, tail.start), table_end)  # from here on the tail has the table of columns
     fetched: Fetched = yield Ranges.of(described, (table_at, held_at), purpose="metadata")
-    schema, num_rows = _parse_descriptor(fetched.piece(0, described[1] - described[0]), footer.version)
+    schema, num_rows = _parse_descriptor(fetched.piece(0, described[1] - described[0]), footer.version, value_bytes_max)
     held = _slice(tail, held_at, table_end) if held_at < table_end else b""
     table = decode_column_table(b"".join((fetched.piece(1, held_at - table_at), held)), footer)
     if schema.tree is not None and footer.num_columns != len(schema.paths):
@@ -226,25 +237,27 @@ def _open_wide(
     return file
 
 
-def _parse_descriptor(data: memoryview, version: FileVersion) -> tuple[FileSchema, int]:
+def _parse_descriptor(data: memoryview, version: FileVersion, value_bytes_max: int) -> tuple[FileSchema, int]:
     """What a file descriptor says, and the number of rows. Most files of a table have the same schema, byte by byte."""
     parts = split_descriptor(data)
     if parts is not None:
-        return _shared_schema(parts[0], version), parts[1]
+        return _shared_schema(parts[0], version, value_bytes_max), parts[1]
     descriptor = decode_file_descriptor(data)
-    return FileSchema.of(descriptor.schema, version), descriptor.num_rows
+    return FileSchema.of(descriptor.schema, version, value_bytes_max), descriptor.num_rows
 
 
-def _shared_schema(descriptor: bytes, version: FileVersion) -> FileSchema:
+def _shared_schema(descriptor: bytes, version: FileVersion, value_bytes_max: int) -> FileSchema:
     """What files share whose descriptors are the same but for their rows, of which this one has none."""
     if len(descriptor) > LARGE_SCHEMA_BYTES_MAX:
-        return _decoded_schema(descriptor, version)
-    return (_small_schema if len(descriptor) <= SHARED_SCHEMA_BYTES_MAX else _large_schema)(descriptor, version)
+        return _decoded_schema(descriptor, version, value_bytes_max)
+    remembered = _small_schema if len(descriptor) <= SHARED_SCHEMA_BYTES_MAX else _large_schema
+    return remembered(descriptor, version, value_bytes_max)
 
 
-def _decoded_schema(descriptor: bytes, version: FileVersion) -> FileSchema:
+def _decoded_schema(descriptor: bytes, version: FileVersion, value_bytes_max: int) -> FileSchema:
     schema = find_flat_schema(schema_of_descriptor(descriptor))
-    return FileSchema.of(decode_file_descriptor(descriptor).schema if schema is None else schema, version)
+    whole = decode_file_descriptor(descriptor).schema if schema is None else schema
+    return FileSchema.of(whole, version, value_bytes_max)
 
 
 _small_schema = lru_cache(maxsize=SHARED_SCHEMAS_MAX)(_decoded_schema)

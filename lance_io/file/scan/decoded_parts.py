@@ -12,7 +12,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from lance_io.errors import ResourceLimitError
 from lance_io.levels.arrays import memory_bytes
+from lance_io.levels.row_bytes import check_row_bytes
 from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
@@ -160,7 +162,7 @@ class Part:
 
     def _decode(self) -> pa.Array:
         array = decode_at_hand(self.piece)
-        self._hold(memory_bytes(array))
+        self._hold(held_bytes(self.piece, array))
         return array
 
     def _is_needed(self) -> None:
@@ -185,9 +187,21 @@ class Part:
                 self._room.charge((num_bytes or 0) - before)
 
 
-def held_bytes(array: pa.Array | Later) -> int:
-    """Bytes of memory that decoded rows take, or those that wait."""
-    return array.num_bytes if type(array) is Later else memory_bytes(array)
+def held_bytes(piece: Piece, array: pa.Array | Later) -> int:
+    """Bytes of memory that decoded rows take, or those that wait.
+
+    Raises ResourceLimitError for a row that takes more than the column allows.
+    """
+    if type(array) is Later:
+        return array.num_bytes
+    found = memory_bytes(array)
+    bytes_max = piece.column.path.value_bytes_max
+    if found > bytes_max:
+        try:
+            check_row_bytes(array, bytes_max, piece.row_start)
+        except ResourceLimitError as error:
+            raise piece.locate(error) from None
+    return found
 
 
 def decode_at_hand(piece: Piece) -> Any:

@@ -37,10 +37,10 @@ from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.encodings.v2_1.page import damage_error
 from lance_io.encodings.v2_2 import constant
 from lance_io.encodings.v2_2.constant import ConstantPage
-from lance_io.errors import FormatError, UnsupportedError
+from lance_io.errors import FormatError
 from lance_io.file.file_steps import Tail, served_by, side_by_side
 from lance_io.file.scan.decoded_parts import Allowance, Later
-from lance_io.format.error_context import REFUSALS, place_error
+from lance_io.format.error_context import REFUSALS, Refused, at_rows, place_error
 from lance_io.format.version import V0_1, V2_0
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import KIB
@@ -254,8 +254,9 @@ class Piece:
             found.append(Piece(self.file, self.column, self.number, start, end, share, self.tail, False))
         return found
 
-    def locate(self, error: FormatError | UnsupportedError) -> FormatError | UnsupportedError:
-        """The error, told that it was found here."""
+    def locate(self, error: Refused) -> Refused:
+        """The error, told that it was found here; of one about sizes, in which rows of the file, too."""
+        at_rows(error, self.row_start, self.row_end - 1)
         return place_error(error, f"{self.column.where}, page {self.number}", self.file.key)
 
 

@@ -141,7 +141,8 @@ class _Job:
                     wanted = await in_pool(self._steps, await handle)
                 if type(wanted) is Finished:
                     self._handle = None
-                    self._have(wanted.value, [held_bytes(array) for array in wanted.value])
+                    pieces = [piece for _, piece in self.places]
+                    self._have(wanted.value, [held_bytes(*one) for one in zip(pieces, wanted.value, strict=True)])
                     return
                 self._ask(wanted)
         except (ShortRead, InvalidRange) as error:

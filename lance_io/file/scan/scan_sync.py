@@ -202,7 +202,8 @@ class _Ahead:
             else:
                 several = read_groups(job.groups, allowance)
                 arrays = read_files_sync(several, context, gap_bytes=gap_bytes, sinks=sinks, is_charged=True)
-            self._held.keep(job, [held_bytes(array) for array in arrays])
+            pieces = [piece for group in job.groups for piece in group]
+            self._held.keep(job, [held_bytes(*one) for one in zip(pieces, arrays, strict=True)])
         finally:
             self._held.give_back(job)
         return arrays

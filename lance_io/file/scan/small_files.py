@@ -14,7 +14,7 @@ from lance_io import limits
 from lance_io.file.file_requests import read_file_sync, read_whole_files
 from lance_io.file.open.leaf_projection import FileColumns
 from lance_io.file.scan.batches import Cutter, JoinedBatch
-from lance_io.file.scan.decoded_parts import Allowance
+from lance_io.file.scan.decoded_parts import Allowance, held_bytes
 from lance_io.file.scan.known_files import KnownFiles
 from lance_io.file.scan.page_slices import read_group
 from lance_io.file.scan.pool_jobs import HeldBytes, JobQueue, PoolJob
@@ -258,6 +258,8 @@ class SmallFiles:
         gap_bytes = context.store.profile.scan_gap_bytes
         steps, key = read_group(group, allowance), here.ref.key
         arrays = read_file_sync(steps, context, key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True)
+        for one, array in zip(group, arrays, strict=True):
+            held_bytes(one, array)  # which looks at its rows
         room = self._held.part_room()
         cutter = Cutter(self._projection, self._first + index, 0, span[0].num_rows, None, room)
         for (leaf_id, piece), array in zip(pieces, arrays, strict=True):

@@ -16,9 +16,9 @@ from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
 from lance_io.encodings.v2_1.page import damage_error
-from lance_io.errors import FormatError, LanceError, UnsupportedError
+from lance_io.errors import FormatError, LanceError
 from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_apart, served_by
-from lance_io.format.error_context import REFUSALS, place_error
+from lance_io.format.error_context import REFUSALS, Refused, at_rows, place_error
 from lance_io.io.cache import Found, LoadOwner
 from lance_io.levels.join import join_arrays
 from lance_io.records import dataclass
@@ -55,6 +55,12 @@ class ColumnRows:
     counts: list[int]
     indexes: list[PageIndex | None]
 
+    def file_rows(self, at: int) -> IntArray:
+        """The rows of the page `numbers[at]`, as the file numbers them."""
+        start = sum(self.counts[:at])
+        found: IntArray = self.rows[start : start + self.counts[at]] + self.column.row_starts[self.numbers[at]]
+        return found
+
     def of_page(self, at: int) -> RowSelection:
         """The rows of the page `numbers[at]`."""
         start = sum(self.counts[:at])
@@ -63,9 +69,16 @@ class ColumnRows:
 
 
 def locate_error(
-    error: FormatError | UnsupportedError, file: TableFile, column: Column, number: int | None = None
-) -> FormatError | UnsupportedError:
-    """The error, told where it was found."""
+    error: Refused, file: TableFile, column: Column, number: int | None = None, rows: IntArray | None = None
+) -> Refused:
+    """The error, told where it was found.
+
+    rows  i64[n], ascending: those of the file that were read
+    """
+    if rows is not None and number is not None:
+        of_page = rows[slice(*rows.searchsorted(column.row_starts[number : number + 2]).tolist())]
+        if len(of_page):
+            at_rows(error, int(of_page[0]), int(of_page[-1]))
     return place_error(error, column.where if number is None else f"{column.where}, page {number}", file.key)
 
 
@@ -111,7 +124,7 @@ def _read_page(file: TableFile, wanted: ColumnRows, at: int, tail: Tail | None, 
     try:
         return (yield from (steps if tail is None else served_by(tail, steps)))
     except REFUSALS as error:
-        raise locate_error(error, file, wanted.column, wanted.numbers[at]) from error.__cause__
+        raise locate_error(error, file, wanted.column, wanted.numbers[at], wanted.file_rows(at)) from error.__cause__
 
 
 def _read_indexed(page: ArrayLayout, wanted: ColumnRows, at: int, cache: SearchCache) -> Steps[pa.Array]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
 from lance_io.encodings.rounds import fetch, together
+from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import (
     FilesSteps,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.file_source import FragmentSource, ReadContext
     from lance_io.file.open.leaf_projection import FileColumns, Projection
     from lance_io.file.open.projected_pages import AlikePages, FileView, TableFile
+    from lance_io.format.error_context import Refused
     from lance_io.io.cache import SearchCache
     from lance_io.levels.layout import BatchLayout
 
@@ -362,14 +364,14 @@ class _Joined:
             return layout.batch(leaves)
         return [build(leaf) for build, leaf in zip(self._builders, leaves, strict=True)]
 
-    def _locate(self, error: DamagedError) -> FormatError:
+    def _locate(self, error: DamagedError) -> Refused:
+        found: Refused = damage_error(error)
         if len(error.args) < 2:
-            return FormatError(str(error))
-        text, (file, page) = error.args
+            return found
+        file, page = error.args[1]
         job = self._jobs[file]
-        found = locate_error(FormatError(text), job.file, *job.view.page(job.pages[page]))
-        assert isinstance(found, FormatError)
-        return found
+        column, number = job.view.page(job.pages[page])
+        return locate_error(found, job.file, column, number, job.rows)
 
 
 def _buffers(fetched: Fetched | Sequence[Fetched | None]) -> tuple[Any, IntArray] | list[tuple[Any, IntArray] | None]:

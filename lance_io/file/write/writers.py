@@ -14,11 +14,11 @@ import operator
 import threading
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from lance_io.errors import SchemaError, UnsupportedError, UsageError
+from lance_io.errors import ResourceLimitError, SchemaError, UnsupportedError, UsageError
 from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.dictionary_room import DictionaryRoom, has_narrow_dictionaries
 from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
@@ -26,6 +26,9 @@ from lance_io.file.write.uploads import FileUploads
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, version_of_name
 from lance_io.format.writable import WRITABLE, with_read_marks
+from lance_io.levels.arrays import memory_bytes
+from lance_io.levels.row_bytes import check_row_bytes
+from lance_io.limits import VALUE_BYTES_MAX
 from lance_io.plans.cpu_requests import Begin, Compute, Result
 from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask, drive_async, drive_sync
 from lance_io.redaction import hide_secrets
@@ -43,13 +46,20 @@ if TYPE_CHECKING:
     from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.file_bytes import WrittenFile
     from lance_io.file.write.page_sizes import PageSizes
-    from lance_io.format.schema import Schema
+    from lance_io.format.schema import Field, Schema
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Durability, ObjectStore
     from lance_io.store.url import Location
 
 T = TypeVar("T")
+
+
+def _has_blobs(field: Field) -> bool:
+    return field.holds_blobs or any(map(_has_blobs, field.children))
+
+
+_ADVICE: Final = "give a larger one to write it, which readers need, too"
 
 
 class FileWriting:
@@ -61,6 +71,7 @@ class FileWriting:
     new_blob_name  makes the names of their files then
     payloads    reads blobs that batches name in other files
     checks_rows, first_row, page_sizes  as for `FileWriter`
+    value_bytes_max  that a value may have, but for blobs and rows that are in a table already
     Everything else is as for `FileWriter`.
     """
 
@@ -82,7 +93,10 @@ class FileWriting:
         checks_rows: bool = False,
         first_row: int | None = 0,
         page_sizes: PageSizes | None = None,
+        value_bytes_max: int = VALUE_BYTES_MAX,
     ) -> None:
+        self._first_row = first_row
+        self._value_bytes_max = value_bytes_max
         self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
         self.writer: FileWriter | BatchedFileWriter
         if version == V0_1:
@@ -110,7 +124,8 @@ class FileWriting:
         self._removed: Future[None] | None = None
 
     def write(self, batch: pa.RecordBatch, *, held: bool = False) -> Plan[None]:
-        """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema.
+        """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema, and so
+        `ResourceLimitError` for a value that readers refuse unless they are asked not to.
 
         Much text is looked at while it is written: where it is not UTF-8 the file is gone.
 
@@ -118,6 +133,7 @@ class FileWriting:
         """
         self._check_open()
         arrays = yield Compute(partial(self.writer.ingest, batch), lambda: batch.nbytes)
+        self._check_sizes(arrays)
         check = self.writer.text_check(arrays)
         checked = None if check is None else (yield Begin(check, batch.get_total_buffer_size()))
         yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
@@ -127,6 +143,16 @@ class FileWriting:
     def reaches(self, num_bytes: int) -> Plan[bool]:
         """Whether the file has so many bytes, as `FileWriter.reaches` counts them."""
         return (yield from self._or_abort(self.writer.reaches(num_bytes)))
+
+    def _check_sizes(self, arrays: list[pa.Array]) -> None:
+        if self._first_row is None:
+            return
+        for field, array in zip(self.writer.schema.fields, arrays, strict=True):
+            if memory_bytes(array) > self._value_bytes_max and not _has_blobs(field):
+                try:
+                    check_row_bytes(array, self._value_bytes_max, self._first_row + self.writer.num_rows, _ADVICE)
+                except ResourceLimitError as error:
+                    raise error.within(f'column "{field.name}"') from None
 
     def copy(self, pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
         """Append rows by what writes their pages as they are, in a file of version 2.x."""
@@ -196,8 +222,11 @@ class WriterArguments:
         version: str | None,
         storage_options: Mapping[str, str] | None,
         max_page_bytes: int | None,
+        max_decoded_bytes: int | None,
     ) -> None:
         self.version = version_for_files(version)
+        if max_decoded_bytes is not None and max_decoded_bytes < 1:
+            raise UsageError(f"max_decoded_bytes must be at least 1, got {max_decoded_bytes}")
         if max_page_bytes is not None and max_page_bytes < 1:
             raise UsageError(f"max_page_bytes must be at least 1, got {max_page_bytes}")
         if data_cache_bytes is not None and data_cache_bytes < 0:
@@ -210,6 +239,7 @@ class WriterArguments:
         self.options: dict[str, Any] = {
             "page_bytes": PAGE_BYTES if max_page_bytes is None else min(PAGE_BYTES, max_page_bytes),
             "cache_bytes": data_cache_bytes,
+            "value_bytes_max": VALUE_BYTES_MAX if max_decoded_bytes is None else max_decoded_bytes,
         }
 
     def open(self) -> Location:
@@ -358,6 +388,7 @@ class LanceFileWriter:
     max_page_bytes    leaf data at which a page closes, at most 8 MiB
     filesystem        of fsspec or pyarrow, or a store of obstore's, on which `path` is one
     storage_options_provider  gives storage options ahead of their end, as for `lance_io.dataset`
+    max_decoded_bytes  that one value may have, 2 GiB by default: readers refuse larger ones unless they are given more
 
     `keep_original_array` is there for calls that were written for pylance, and changes nothing.
 
@@ -377,10 +408,12 @@ class LanceFileWriter:
         keep_original_array: bool | None = None,
         filesystem: Any = None,
         storage_options_provider: Any = None,
+        max_decoded_bytes: int | None = None,
     ) -> None:
         path = uri_on(filesystem, path)
         storage_options = with_provider(storage_options, storage_options_provider)
-        arguments = WriterArguments(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
+        sizes = max_page_bytes, max_decoded_bytes
+        arguments = WriterArguments(path, schema, data_cache_bytes, version, storage_options, *sizes)
         self._file = _NewFile(arguments)
         self._location = arguments.open()
         self._is_sync = offers_sync_writes(self._location.store)
@@ -460,10 +493,12 @@ class AsyncFileWriter:
         keep_original_array: bool | None = None,
         filesystem: Any = None,
         storage_options_provider: Any = None,
+        max_decoded_bytes: int | None = None,
     ) -> None:
         path = uri_on(filesystem, path)
         storage_options = with_provider(storage_options, storage_options_provider)
-        self._file = _NewFile(WriterArguments(path, schema, data_cache_bytes, version, storage_options, max_page_bytes))
+        sizes = max_page_bytes, max_decoded_bytes
+        self._file = _NewFile(WriterArguments(path, schema, data_cache_bytes, version, storage_options, *sizes))
         self._location: Location | None = None
         self._turn = asyncio.Lock()  # of calls, on the engine's loop
 
