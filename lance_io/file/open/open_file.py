@@ -110,7 +110,7 @@ def opened_alone(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile]:
 
 
 def open_ending(
-    identity: tuple[str, str, int], data: Any, start: int, value_bytes_max: int
+    identity: tuple[str, str, int], data: Any, start: int, value_bytes_max: int = VALUE_BYTES_MAX
 ) -> tuple[OpenedFile, bytes] | None:
     """A file by its end, and its schema as it stands in it; None unless all metadata are there, as writers leave them.
 

@@ -26,7 +26,7 @@ from lance_io.format.error_context import REFUSALS
 from lance_io.format.footer import ALIGNMENT_BYTES
 from lance_io.format.v0_1.batch_table import version_at_end
 from lance_io.format.version import V0_1, V2_1, FileVersion
-from lance_io.limits import METADATA_BYTES_MAX, MIB, PAGE_ROWS_MAX, VALUE_BYTES_MAX
+from lance_io.limits import METADATA_BYTES_MAX, MIB, PAGE_ROWS_MAX
 from lance_io.records import dataclass
 from lance_io.store.forking import survive_fork
 from lance_io.turns import in_turns
@@ -128,7 +128,7 @@ class KnownFiles:
         try:
             if version_at_end(data) == V0_1:
                 return self._kernel is None and self._learn_batches(ref)
-            opened = open_ending((store_identity, ref.key, ref.size_bytes), data, 0, VALUE_BYTES_MAX)
+            opened = open_ending((store_identity, ref.key, ref.size_bytes), data, 0)
             if opened is None:
                 return False
             file, schema = opened
