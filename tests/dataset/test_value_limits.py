@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.encodings.v2_2 import constant
 from lance_io.errors import LanceError, ResourceLimitError, UsageError
 from lance_io.file import AsyncFileReader, AsyncFileWriter, LanceFileReader, LanceFileWriter
 from lance_io.limits import KIB, MIB
@@ -158,6 +159,20 @@ def test_blobs_do_not_count(tmp_path: Path) -> None:
     with blob as file:
         assert file.read() == bytes(1 * MIB)
     assert dataset.to_table().num_rows == 1
+
+
+@pytest.mark.parametrize("value", ["one", "a text that is longer than its levels are " * 20])
+def test_lists_of_one_value_that_few_bytes_stand_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """A page with levels is decoded whole, so what it becomes is bounded as a value is."""
+    uri = str(tmp_path / "t.lance")
+    lists = pa.table({"l": pa.array([[value] * 3000] * 100, pa.list_(pa.string()))})
+    lance.write_dataset(lists, uri, data_storage_version="2.2")
+    monkeypatch.setattr(constant, "VALUE_BYTES_MAX", 500 * KIB)
+    with pytest.raises(ResourceLimitError, match=r"levels|values"):
+        lance_io.dataset(uri, max_decoded_bytes=500 * KIB).to_table()
+    assert lance_io.dataset(uri).to_table().equals(lists)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1 << 64])

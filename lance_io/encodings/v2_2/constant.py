@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +28,8 @@ from lance_io.encodings.v2_1.constant import ConstantIndex, NullPage
 from lance_io.encodings.v2_1.miniblock import decode_levels_codec
 from lance_io.encodings.v2_1.page import PageSource, damage_error
 from lance_io.encodings.values import build_values
-from lance_io.errors import FormatError, UnsupportedError
-from lance_io.limits import PAGE_ROWS_MAX
+from lance_io.errors import FormatError, ResourceLimitError, UnsupportedError
+from lance_io.limits import PAGE_ROWS_MAX, VALUE_BYTES_MAX
 from lance_io.proto import encodings21_pb2 as pb
 from lance_io.spans import Ranges
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lance_io.codecs.tree import Codec
 
 INLINE_VALUE_BYTES_MAX = 32
+LEVEL_BYTES: Final = 2
 
 
 class ConstantPage(NullPage):
@@ -125,6 +126,7 @@ class ConstantPage(NullPage):
     def _levels(self, part: memoryview, codec: Codec | None, num_values: int) -> npt.NDArray[np.uint16] | None:
         if codec is None:
             return self._raw_levels(part)
+        self._check_bytes(LEVEL_BYTES * num_values, "levels")
         try:
             levels = _kernels.decode_levels(codec.program(), part, num_values)
         except DamagedError as error:
@@ -137,9 +139,22 @@ class ConstantPage(NullPage):
         value = (self.inline_value,) if self.inline_value is not None else (index.value if index else ())
         dtype = self.source.path.leaf_type
         plain = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+        if index is not None and index.rep is not None:
+            self._check_bytes(sum(map(len, value)) * num_items, "values")
         shape, buffers = _repeat(plain, value, num_items)
         array = build_values(plain, shape, buffers, num_items, layer[1], layer[2])
         return array.dictionary_encode().cast(dtype) if plain is not dtype else array
+
+    def _check_bytes(self, num_bytes: int, what: str) -> None:
+        """Raise ResourceLimitError where levels that few bytes stand for make more than one value may take: a page with
+        levels is decoded whole.
+        """
+        bytes_max = max(VALUE_BYTES_MAX, self.source.path.value_bytes_max)
+        if num_bytes > bytes_max:
+            raise ResourceLimitError(
+                f"{num_bytes} bytes of {what} in a page of lists; max_decoded_bytes is {bytes_max}: open the table "
+                "with a larger one to read it"
+            )
 
     def describe(self) -> PageDescription:
         """Layout and sizes."""
