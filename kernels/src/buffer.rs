@@ -1,5 +1,4 @@
-//! Borrowed input and owned output through Python's buffer protocol, and where memory comes from. The only file with
-//! `unsafe`.
+//! Borrowed input and owned output through Python's buffer protocol. With `memory.rs` the only file with `unsafe`.
 #![allow(unsafe_code)]
 
 use crate::sink::copied;
@@ -9,59 +8,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use rustix::fd::{BorrowedFd, RawFd};
 use rustix::io::{pread, retry_on_intr, Errno};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::raw::{c_int, c_void};
 use std::ptr;
-
-/// The system's allocator, which asks for large pages where much is allocated at once.
-///
-/// Filling fresh memory costs a page fault for every page, and with pages of 4 KiB that is more than decoding costs.
-struct LargePages;
-
-/// As numpy has it: below this there is little to gain, and memory that stays empty would count as resident.
-const LARGE_BYTES_MIN: usize = 4 << 20;
-
-#[global_allocator]
-static MEMORY: LargePages = LargePages;
-
-// SAFETY: all memory is the system allocator's, and is given back to it unchanged.
-unsafe impl GlobalAlloc for LargePages {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
-        in_large_pages(unsafe { System.alloc(layout) }, layout.size())
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
-        in_large_pages(unsafe { System.alloc_zeroed(layout) }, layout.size())
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise.
-        in_large_pages(unsafe { System.realloc(memory, layout, size) }, size)
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-/// Advise the system to back the whole pages of large memory by large ones. It may decline: then they are small.
-fn in_large_pages(memory: *mut u8, size: usize) -> *mut u8 {
-    #[cfg(target_os = "linux")]
-    if size >= LARGE_BYTES_MIN && !memory.is_null() {
-        use rustix::mm::{madvise, Advice};
-        let page = rustix::param::page_size();
-        let skipped = memory.align_offset(page);
-        let length = (size - skipped) & !(page - 1);
-        // SAFETY: whole pages inside memory that was just allocated; the advice leaves what is in them.
-        let _ = unsafe { madvise(memory.wrapping_add(skipped).cast(), length, Advice::LinuxHugepage) };
-    }
-    memory
-}
 
 /// Bytes that Python owns and keeps alive, and does not change, while a kernel runs.
 ///

@@ -15,6 +15,7 @@ mod io;
 mod jsonb;
 mod levels;
 mod lists;
+mod memory;
 mod miniblock;
 mod sink;
 mod take;
