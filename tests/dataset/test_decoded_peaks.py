@@ -65,20 +65,25 @@ print(rows, (peak() - before) >> 20)
 """
 
 
-@pytest.fixture(scope="module", params=["2.0", "2.1", "2.2", "2.1, 16 files"])
-def compressed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Values of 1 MiB in a file of some kilobytes, or in some."""
-    version, _, several = request.param.partition(", ")
-    uri = str(tmp_path_factory.mktemp("peaks") / "t.lance")
+def write(uri: str, num_values: int, version: str, rows_max: int) -> str:
+    """A table of values of 1 MiB that take next to nothing."""
     large = pa.field("m", pa.large_binary(), metadata={"lance-encoding:compression": "zstd"})
     schema = pa.schema([large, ("k", pa.int64())])
     rows = (
         pa.record_batch([pa.array([bytes(MIB)] * 8, pa.large_binary()), pa.array(range(8), pa.int64())], schema=schema)
-        for _ in range(VALUES // 8)
+        for _ in range(num_values // 8)
     )
-    rows_max = VALUES // 16 if several else VALUES
     lance_io.write_dataset(rows, uri, schema=schema, data_storage_version=version, max_rows_per_file=rows_max)
     return uri
+
+
+@pytest.fixture(scope="module", params=["2.0", "2.1", "2.2", "2.1, 16 files"])
+def compressed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Values of 1 MiB in a file of some kilobytes, or in some."""
+    version, _, several = request.param.partition(", ")
+    return write(
+        str(tmp_path_factory.mktemp("peaks") / "t.lance"), VALUES, version, VALUES // 16 if several else VALUES
+    )
 
 
 @pytest.mark.parametrize("how", ["now", "few", "early", "late", "few late", "count", "loop"])
@@ -188,3 +193,48 @@ def test_changes_and_engines_hold_a_few_batches(compressed: str, how: str, peak_
     rows, grown = map(int, done.stdout.split()[-2:])  # behind DuckDB's bar
     assert rows == VALUES
     assert grown <= peak_mib
+
+
+SLOW_ITERATORS = """
+import sys
+import lance_io
+from lance_io.io.budget import process_pool
+from lance_io.runtime import cpu_count, cpu_pool
+
+
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS"))
+
+
+def settle():
+    for _ in range(8 * cpu_count()):  # what was begun ahead is done
+        cpu_pool().submit(lambda: None).result()
+
+
+ds = lance_io.dataset(sys.argv[1])
+for batch in ds.to_batches():
+    pass
+del batch
+settle()
+before, avail = resident(), process_pool().avail_bytes
+begun = [iter(ds.to_batches()) for _ in range(12)]
+for _ in range(3):
+    for one in begun:
+        assert next(one).num_rows
+    settle()
+    print(avail - process_pool().avail_bytes, resident() - before)
+"""
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+@pytest.mark.parametrize("num_values", [640, 1200])
+def test_what_slow_iterators_hold_is_counted(tmp_path: Path, version: str, num_values: int) -> None:
+    """Few rows are taken, and more of them scanned: in both ways memory is near what the pool counts."""
+    uri = write(str(tmp_path / "t.lance"), num_values, version, num_values)
+    command = [sys.executable, "-c", SLOW_ITERATORS, uri]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
+    for line in done.stdout.splitlines():
+        counted, grown = map(int, line.split())
+        assert counted >= 12 * MIB
+        assert grown <= 1.15 * counted + 64 * MIB

@@ -153,7 +153,7 @@ def test_announced_sizes_are_not_believed(scheme: str) -> None:
     before = peak_bytes()
     for codec, count in ((ref.variable(), 1), (ref.flat(64), 1)):
         program = ref.miniblock([1], ref.general(scheme, codec))
-        with pytest.raises(DamagedError, match="announce|max_decoded_bytes"):
+        with pytest.raises(DamagedError, match=r"announce|max_decoded_bytes"):
             decode_miniblock(program, [ref.chunk([announced(2**32 - 1, scheme)])], [count])
     with pytest.raises(DamagedError):
         _kernels.decode_dictionary(ref.general(scheme, ref.flat(64)), announced(2**31, scheme), 2)

@@ -13,6 +13,7 @@ from lance_io.encodings.rounds import fetch
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.table_reader import TableReader
+from lance_io.levels.arrays import memory_bytes
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.spans import Ranges
 from lance_io.turns import in_turns
@@ -136,10 +137,10 @@ class SpanReader:
                 yield batch
             return
         if self._by_rows:
-            taken = _TakenSpans(self._reader, self._plan.spans, self._spans)
-            while (wanted := taken.next()) is not None:
-                for batch in taken.batches(*(await drive_async(wanted))):
-                    yield batch
+            with closing(_TakenSpans(self._reader, self._plan.spans, self._spans)) as taken:
+                while (wanted := taken.next()) is not None:
+                    for batch in taken.batches(*(await drive_async(wanted))):
+                        yield batch
             return
         batches = self._reader.scan(self._spans, None, in_order=self._in_order, **self._how)
         try:
@@ -179,9 +180,9 @@ class SpanReader:
 
     def _taken_sync(self) -> Generator[ScanBatch, None, None]:
         assert self._reader is not None
-        taken = _TakenSpans(self._reader, self._plan.spans, self._spans)
-        while (wanted := taken.next()) is not None:
-            yield from taken.batches(*drive_sync(wanted))
+        with closing(_TakenSpans(self._reader, self._plan.spans, self._spans)) as taken:
+            while (wanted := taken.next()) is not None:
+                yield from taken.batches(*drive_sync(wanted))
 
     def _without_columns(self) -> Generator[ScanBatch, None, None]:
         """Rows of which no stored column is wanted: nothing to read."""
@@ -194,6 +195,8 @@ class SpanReader:
 class _TakenSpans:
     """The rows of spans that are taken, in pieces where they are many bytes.
 
+    The pool counts the last two: rows of the one before wait for their batch.
+
     Columns with dictionaries are one piece: each piece would have dictionaries of its own.
     """
 
@@ -202,6 +205,7 @@ class _TakenSpans:
         self._left = deque([(index, span.start, span.end) for index, span in enumerate(spans)])
         picks = [(source, np.arange(start, end, dtype=np.int64)) for source, start, end in sources]
         self._pieces = reader.pieces(picks, is_one=_has_dictionaries(reader.projection.fields))
+        self._last_bytes = self._held_bytes = 0
 
     def next(self) -> Plan[tuple[int, Taken]] | None:
         """What is read next; None at the end."""
@@ -209,6 +213,8 @@ class _TakenSpans:
 
     def batches(self, num_rows: int, arrays: list[pa.Array]) -> Iterator[ScanBatch]:
         """What was read, span by span."""
+        before, self._last_bytes = self._last_bytes, sum(map(memory_bytes, arrays))
+        self._hold(before + self._last_bytes)
         position = 0
         while position < num_rows:
             index, start, end = self._left.popleft()
@@ -217,6 +223,14 @@ class _TakenSpans:
                 self._left.appendleft((index, until, end))
             yield ScanBatch(index, start, until - start, [one.slice(position, until - start) for one in arrays])
             position += until - start
+
+    def close(self) -> None:
+        """No more rows are wanted."""
+        self._hold(0)
+
+    def _hold(self, num_bytes: int) -> None:
+        before, self._held_bytes = self._held_bytes, num_bytes
+        self._reader.context.pool.charge(num_bytes - before)
 
 
 def read_bytes(context: ReadContext, key: str, ranges: Ranges) -> Plan[Fetched]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import Projection
     from lance_io.file.scan.decoded_parts import PartRoom
     from lance_io.file.scan.page_slices import Piece
+
+
+PARTS_IN_USE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class _Leaf:
     """Decoded arrays of one leaf column that batches have not used up, in row order, and parts that are decoded now.
 
     used     the pieces that the last rows were of
-    in_use   the part that the last rows were of
+    in_use   the parts that the last rows were of, two at most: some of the one before may wait for their batch
     """
 
     __slots__ = ("arrays", "in_use", "used")
@@ -92,7 +95,7 @@ class _Leaf:
     def __init__(self) -> None:
         self.arrays: deque[tuple[int, pa.Array | Part, Piece]] = deque()  # (first row, array, what it is decoded from)
         self.used: list[Piece] = []
-        self.in_use: Part | None = None
+        self.in_use: deque[Part] = deque()
 
     def end(self, otherwise: int) -> int:
         """End of the first array's rows."""
@@ -126,9 +129,9 @@ class _Leaf:
         return join_arrays(parts)
 
     def _use(self, part: Part) -> pa.Array:
-        if self.in_use is not None:
-            self.in_use.release()
-        self.in_use = part
+        if len(self.in_use) == PARTS_IN_USE:
+            self.in_use.popleft().release()
+        self.in_use.append(part)
         array = part.array()
         part.forget()
         if len(array) != len(part):
@@ -148,9 +151,8 @@ class _Leaf:
         for _, array, _ in self.arrays:
             if type(array) is Part:
                 array.release()
-        if self.in_use is not None:
-            self.in_use.release()
-            self.in_use = None
+        while self.in_use:
+            self.in_use.popleft().release()
 
 
 class Cutter:
