@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes import commit_operation as commits
     from lance_io.dataset.changes.lance_operation import LanceOperation, Transaction
     from lance_io.dataset.fragment import AsyncFragment, LanceFragment
+    from lance_io.dataset.rows import take_items as item_takes
     from lance_io.dataset.run_plan import Timeout
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
     from lance_io.dataset.scan.scan_options import ScanOptions
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
 else:
     bases = later("lance_io.dataset.bases")
     fragments = later("lance_io.dataset.fragment")
+    item_takes = later_plans("lance_io.dataset.rows.take_items")
     scanners = later("lance_io.dataset.scanner")
     blob_file = later_plans("lance_io.dataset.blobs.blob_file")
     commits = later("lance_io.dataset.changes.commit_operation")
@@ -334,6 +336,22 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         Raises `OverflowError` for a negative number and `OSError` for one that is too large.
         """
         return self._run(take_positions(self._state, indices, columns), timeout)
+
+    def take_items(self, column: str, items: Any, *, timeout: Timeout = None) -> pa.ChunkedArray:
+        """Single items of lists, such as `rows[50][17]`, in the order asked, repetitions included.
+
+        column   a list or vector, also a dotted path to one in structs
+        items    pairs of a row, by position as in `take`, and an item of its list, both from 0 on: a list, or a numpy
+                 array of shape (n, 2)
+        timeout  seconds, or a `timedelta`, after which the call is cancelled with `DeadlineExceeded`
+
+        A value for each pair, of the type of the items: null where the list is null or has no such item. Where pages
+        allow it, just the chunk or value that holds an item is read (docs/filters.md).
+
+        Raises `OverflowError` for a negative number, `OSError` for a row that is too large, `BindError` for an unknown
+        column, `UsageError` for a column that is no list, and `TypeError` for what is no pair of numbers.
+        """
+        return self._run(item_takes.take_items(self._state, column, items), timeout)
 
     def _take_rows(
         self, row_ids: Any, columns: Selection = None, *, ignore_deletions: bool = False, **kwargs: Any
@@ -778,6 +796,10 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, AsyncDatasetClones, DatasetNot
     async def take(self, indices: Any, columns: Selection = None, *, timeout: Timeout = None) -> pa.Table:
         """Rows by position, in the order asked; `timeout` and errors as `LanceDataset.take`."""
         return await self._run(take_positions(self._state, indices, columns), timeout)
+
+    async def take_items(self, column: str, items: Any, *, timeout: Timeout = None) -> pa.ChunkedArray:
+        """Single items of lists; parameters, result and errors as `LanceDataset.take_items`."""
+        return await self._run(item_takes.take_items(self._state, column, items), timeout)
 
     async def _take_rows(self, row_ids: Any, columns: Selection = None) -> pa.Table:
         """Rows by row id; ids of deleted rows are left out."""

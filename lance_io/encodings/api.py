@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from lance_io._kernels import WholeArray
     from lance_io.encodings.cuts import PageCuts
+    from lance_io.encodings.item_reads import ItemSelection
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
 
@@ -125,6 +126,7 @@ class ArrayLayout(ABC):
     join_key      pages whose rows can be decoded into one array have the same; None for those decoded alone
     stride_bytes  bytes of a value that lies in the file as in memory, else 0
     shared_at     where in the file bytes lie that pages of sibling leaves need, too: the ends of their lists
+    reads_items   whether it reads items of its lists without these: the methods for it are there
     whole         the page for the kernel that decodes all of it with others; None where it must be read by itself
     items_at      start and end of the bytes of the file that all of the page is in, where its text is in a dictionary
     """
@@ -132,6 +134,7 @@ class ArrayLayout(ABC):
     num_rows: int
     join_key: str | None
     stride_bytes: int
+    reads_items: bool = False
     whole: WholeArray | None
     shared_at: int | None = None
     items_at: tuple[int, int] | None = None
@@ -146,6 +149,14 @@ class ArrayLayout(ABC):
 
         is_again  rows of it were read before: an index that takes many bytes is worth them now. It is None before that
         """
+
+    def find_index(self, *, is_again: bool) -> Steps[PageIndex | None]:
+        """The page's index, read if it is worth that; see `read_indexed`."""
+        raise NotImplementedError
+
+    def read_items(self, index: PageIndex | None, wanted: ItemSelection) -> Steps[pa.Array]:
+        """As the function of this name (`item_reads.py`)."""
+        raise NotImplementedError
 
     @abstractmethod
     def decoded_bound(self, num_slots: int, data_bytes: int, *, usual: bool) -> int:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.file_source import FragmentSource, ReadContext
     from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.scan.readahead import Span
-    from lance_io.file.take.take_files import Taken
+    from lance_io.file.take.take_files import Items, Taken
     from lance_io.format.schema import Field
     from lance_io.levels.layout import BatchLayout
     from lance_io.plans.plan import Plan
@@ -73,10 +73,19 @@ class TableReader:
         return taken
 
     def pieces(
-        self, picks: Sequence[Pick], layout: BatchLayout | None = None, *, is_one: bool = False
+        self,
+        picks: Sequence[Pick],
+        layout: BatchLayout | None = None,
+        items: Sequence[Items] | None = None,
+        *,
+        is_one: bool = False,
     ) -> PiecewiseTake:
-        """The same rows, in pieces where they are many bytes, unless they have to be one: what `take_piece` takes."""
-        return PiecewiseTake(self.context, self.projection, picks, layout, sys.maxsize if is_one else None)
+        """The same rows, in pieces where they are many bytes, unless they have to be one: what `take_piece` takes.
+
+        items  of each fragment, by leaf id: i64[n, k], which items of its outermost lists are wanted of each row. The
+               lists then hold just these, null where they are missing. Rows may be repeated with other items
+        """
+        return PiecewiseTake(self.context, self.projection, picks, layout, sys.maxsize if is_one else None, items)
 
     def take_piece(self, pieces: PiecewiseTake) -> Plan[tuple[int, Taken]]:
         """The next piece: how many rows, and their fields."""

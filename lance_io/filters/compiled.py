@@ -22,6 +22,7 @@ from lance_io.filters.binding.expression_tree import (
     describe,
     dotted,
 )
+from lance_io.filters.binding.list_elements import at_places, elements
 from lance_io.filters.binding.nullability import may_be_null
 from lance_io.filters.binding.sql_types import is_string
 from lance_io.filters.binding.stored_json import value_type
@@ -123,15 +124,21 @@ class ComputedColumn:
     type        of its values
     nullable    whether a row may be null; False where that is seen without knowing the rows (`binding/nullability.py`)
     paths       the columns it reads, as for `Predicate`
+    elements    of each of them the items of its lists that it reads, from 1 on; None for more than single items
     """
 
-    __slots__ = ("expression", "nullable", "paths", "type")
+    __slots__ = ("elements", "expression", "nullable", "paths", "type")
 
     def __init__(self, expression: Expr, found: pa.DataType, *, nullable: bool = True) -> None:
         self.expression = expression
         self.type = found
         self.nullable = nullable
         self.paths = _paths(expression)
+        self.elements = elements(expression)
+
+    def over_places(self, places: Mapping[tuple[str, ...], Mapping[int, int]]) -> ComputedColumn:
+        """The same column over lists that hold other items: by column and number of an item, its number there."""
+        return ComputedColumn(at_places(self.expression, places), self.type, nullable=self.nullable)
 
     @property
     def is_null(self) -> bool:

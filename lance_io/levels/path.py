@@ -143,6 +143,26 @@ class LeafPath:
         return self if value_bytes_max == self.value_bytes_max else replace(self, value_bytes_max=value_bytes_max)
 
     @property
+    def list_depth(self) -> int | None:
+        """Place of the outermost list or map among the nodes; None where there is none."""
+        return next((at for at, node in enumerate(self.nodes) if node.kind in (NodeKind.LIST, NodeKind.MAP)), None)
+
+    @property
+    def num_lists(self) -> int:
+        """How many lists and maps are above the leaf."""
+        return sum([node.kind in (NodeKind.LIST, NodeKind.MAP) for node in self.nodes])
+
+    @property
+    def num_below_list(self) -> int:
+        """How many nodes are below the outermost list."""
+        depth = self.list_depth
+        return 0 if depth is None else len(self.nodes) - depth - 1
+
+    def below_list(self) -> LeafPath:
+        """The way to the leaf from the items of the outermost list."""
+        return LeafPath(self.nodes[-self.num_below_list :], self.members, self.value_bytes_max)
+
+    @property
     def top(self) -> Field:
         """The top-level field."""
         return self.nodes[0].field

@@ -42,7 +42,8 @@ TAKES = {
     "many": CHANCE.integers(0, 8400, 300).tolist(),
     "none": [],
 }
-COLUMNS = [None, ["id"], ["text", "wide"], ["items", "point.x"], ["vector", "nothing"], ["id", "_rowid"]]
+COLUMNS: list[Any] = [None, ["id"], ["text", "wide"], ["items", "point.x"], ["vector", "nothing"], ["id", "_rowid"]]
+COLUMNS += [{"x": "items[2]", "id": "id", "y": "items[1]"}]
 SCANS: list[dict[str, Any]] = [
     {},
     {"columns": ["word", "items"]},

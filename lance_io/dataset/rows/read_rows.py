@@ -23,7 +23,7 @@ ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode
 PAGES_BY_TAKE_MAX: Final = 512  # but of more pages, looking for the chunks of each takes longer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -61,9 +61,14 @@ class RowReader:
         picks = [(self._sources[place], offsets) for place, offsets in groups]
         return self._reader.take(picks, layout)
 
-    def pieces(self, groups: Sequence[tuple[int, IntArray]], layout: BatchLayout | None = None) -> PiecewiseTake:
-        """The same rows, in pieces where they are many bytes: what `read_piece` takes."""
-        return self._reader.pieces([(self._sources[place], offsets) for place, offsets in groups], layout)
+    def pieces(
+        self,
+        groups: Sequence[tuple[int, IntArray]],
+        layout: BatchLayout | None = None,
+        items: Sequence[Mapping[int, IntArray]] | None = None,
+    ) -> PiecewiseTake:
+        """The same rows, in pieces where they are many bytes: what `read_piece` takes. items: see `TableReader`."""
+        return self._reader.pieces([(self._sources[place], offsets) for place, offsets in groups], layout, items)
 
     def read_piece(self, pieces: PiecewiseTake) -> Plan[tuple[int, Taken]]:
         """The next piece: how many rows, and their fields."""

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.rows.deletions_and_ids import load_live, load_live_starts, load_row_columns, load_row_id_index
+from lance_io.dataset.rows.item_columns import items_of_rows, split_items
 from lance_io.dataset.rows.ordered_pieces import OrderedPieces, reordered
 from lance_io.dataset.rows.read_rows import RowReader
 from lance_io.dataset.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, Grouped, group_by_fragment, group_rows
@@ -36,7 +37,7 @@ from lance_io.runtime import cpu_pool
 from lance_io.spans import distinct
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lance_io.dataset.blobs.blob_values import BlobBinaries
     from lance_io.dataset.version.state import DatasetState
@@ -66,13 +67,13 @@ def take_positions(state: DatasetState, indices: Any, columns: Selection) -> Pla
     Raises `OverflowError` for a negative number and `OSError` for one that is too large.
     """
     grouped = yield from group_positions(state, row_numbers(indices))
-    prepared = yield from _prepare(state, columns)
+    prepared = yield from prepare_columns(state, columns)
     return (yield from take_grouped(state, grouped, prepared))
 
 
 def warm(state: DatasetState, columns: Selection) -> Plan[None]:
     """Load what takes of these columns need besides their rows, as far as the search cache goes."""
-    prepared = yield from _prepare(state, columns)
+    prepared = yield from prepare_columns(state, columns)
     yield from load_live_starts(state)
     yield from load_live(state, [place for place in state.all_places if state.has_deletions[place]])
     if state.has_stable_row_ids:
@@ -91,14 +92,14 @@ def take_row_ids(state: DatasetState, row_ids: Any, columns: Selection) -> Plan[
     found = places >= 0
     if not found.all():
         places, offsets = places[found], offsets[found]
-    prepared = yield from _prepare(state, columns)
+    prepared = yield from prepare_columns(state, columns)
     return (yield from take_grouped(state, group_rows(places, offsets), prepared))
 
 
 def take_row_addresses(state: DatasetState, addresses: IntArray, columns: Selection) -> Plan[pa.Table]:
     """Rows that are left, by address. Raises `OSError` for an address outside of every fragment."""
     places, offsets = yield from locate_addresses(state, addresses)
-    prepared = yield from _prepare(state, columns)
+    prepared = yield from prepare_columns(state, columns)
     return (yield from take_grouped(state, group_rows(places, offsets), prepared))
 
 
@@ -166,6 +167,7 @@ class TakeColumns:
     reads           their leaves; None when only system columns are wanted
     has_binaries    blob columns are wanted as binary
     layout          of a batch of the columns read, where that is the result as it stands
+    items           of which leaves only some items of each list are read: `split_items`
     """
 
     projection: Projection
@@ -174,10 +176,12 @@ class TakeColumns:
     reads: FileProjection | None
     has_binaries: bool
     layout: BatchLayout | None
+    items: Mapping[int, IntArray]
 
     @classmethod
     def of(cls, state: DatasetState, projection: Projection) -> TakeColumns:
         """What follows for these output columns."""
+        projection, items = split_items(state.schema, projection)
         fields = state.pruned_fields(projection.data_paths)
         schema = projection.arrow_schema
         names = tuple(one.name for one in fields)
@@ -185,7 +189,8 @@ class TakeColumns:
         has_binaries = _binaries(state, projection) is not None
         is_as_read = projection.plain_names == list(names) and not (has_binaries or projection.is_retyped)
         is_as_read = is_as_read and reads is not None and schema.types == [one.arrow_type for one in reads.fields]
-        return cls(projection, schema, names, reads, has_binaries, BatchLayout.of(schema) if is_as_read else None)
+        layout = BatchLayout.of(schema) if is_as_read else None
+        return cls(projection, schema, names, reads, has_binaries, layout, items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +213,7 @@ def _with_reader(state: DatasetState, columns: TakeColumns) -> PreparedTake:
     return PreparedTake(columns, None if columns.reads is None else RowReader(state, columns.reads.again()))
 
 
-def _prepare(state: DatasetState, columns: Any, blob_handling: str | None = None) -> Plan[PreparedTake]:
+def prepare_columns(state: DatasetState, columns: Any, blob_handling: str | None = None) -> Plan[PreparedTake]:
     """The same for a column list, remembered from one take to the next."""
     columns = as_list(columns)
     key = ("take", blob_handling, columns_key(columns))
@@ -231,8 +236,13 @@ def _columns(state: DatasetState, key: Any, columns: Any, blob_handling: str | N
     return found
 
 
-def take_grouped(state: DatasetState, grouped: Grouped, take: PreparedTake) -> Plan[pa.Table]:
-    """The rows of `grouped`, in the order in which they were asked for; several batches where they are many bytes."""
+def take_grouped(
+    state: DatasetState, grouped: Grouped, take: PreparedTake, items: Sequence[Mapping[int, IntArray]] | None = None
+) -> Plan[pa.Table]:
+    """The rows of `grouped`, in the order in which they were asked for; several batches where they are many bytes.
+
+    items  of each group, where the lists are to hold single items of the rows: `TableReader.pieces`
+    """
     prepared, schema = take.columns, take.columns.schema
     if not grouped.groups:
         return pa.Table.from_batches([], schema=schema)  # empty_table() lacks nested extension types
@@ -240,7 +250,9 @@ def take_grouped(state: DatasetState, grouped: Grouped, take: PreparedTake) -> P
         batch = yield from _output_batch(state, prepared, grouped.groups, [], grouped.num_asked)
         ordered = grouped.restore if len(schema) else None
         return pa.Table.from_batches([batch] if ordered is None else [batch.take(numbers(ordered))], schema=schema)
-    pieces = take.reader.pieces(grouped.groups, prepared.layout)
+    if prepared.items:
+        items = items_of_rows(prepared.items, [len(offsets) for _, offsets in grouped.groups])
+    pieces = take.reader.pieces(grouped.groups, prepared.layout, items)
     num_rows, taken = yield from take.reader.read_piece(pieces)
     if pieces.is_done:
         batch = yield from _as_batch(state, prepared, grouped.groups, taken)
@@ -367,5 +379,5 @@ def take_fragment_positions(state: DatasetState, place: int, positions: IntArray
         )
     places = np.full(len(positions), place, dtype=np.int64)
     has_first_kind = state.schema.has_blobs and any(field.is_blob for field in state.schema.walk())
-    prepared = yield from _prepare(state, columns, "all_binary" if has_first_kind else None)
+    prepared = yield from prepare_columns(state, columns, "all_binary" if has_first_kind else None)
     return (yield from take_grouped(state, group_rows(places, live.offsets(positions)), prepared))

@@ -9,11 +9,13 @@ alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
 
 from lance_io.dataset.rows.deletions_and_ids import load_row_columns
+from lance_io.dataset.rows.item_columns import split_items
 from lance_io.dataset.rows.read_rows import is_taken, read_bytes
 from lance_io.dataset.rows.take_rows import group_positions
 from lance_io.dataset.scan.io_plan import IoPlan, Ledger, Merging
@@ -22,6 +24,7 @@ from lance_io.dataset.scan.scan_plan import plan_scan
 from lance_io.dataset.version.column_lists import project_taken
 from lance_io.dataset.version.session import Session
 from lance_io.encodings.api import RowSelection
+from lance_io.encodings.item_reads import ItemSelection, read_items, reads_items
 from lance_io.encodings.rounds import together
 from lance_io.errors import FormatError
 from lance_io.file.file_requests import ReadFile, truncation_error
@@ -38,7 +41,7 @@ from lance_io.store.api import CLOUD, InvalidRange, ShortRead
 from lance_io.store.costs import costs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
     import pyarrow as pa
 
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from lance_io.store.costs import RequestCosts
 
 T = TypeVar("T")
+_NO_ITEMS: Final[Mapping[int, IntArray]] = MappingProxyType({})
 
 
 def explain_take(
@@ -79,12 +83,12 @@ def explain_take(
     """
     state = _fresh(state) if cold else state
     costs = None if store is None else costs_of(store)
-    projection = project_taken(state.schema, columns)
+    projection, items = split_items(state.schema, project_taken(state.schema, columns))
     ledger = Ledger(_merging(state, "take", costs))
     grouped, number = yield from _watch(ledger, group_positions(state, row_numbers(indices)))
     fields = Projection(state.pruned_fields(projection.data_paths))
     files = [
-        _take_file(ledger, state.context, here, offsets, number)
+        _take_file(ledger, state.context, here, offsets, number, items)
         for place, offsets in grouped.groups
         for here in fields.locate(state.sources[place])
     ]
@@ -161,10 +165,20 @@ def _note_unknown(ledger: Ledger, plan: ScanPlan, options: ScanOptions) -> None:
 # -- one file --------------------------------------------------------------------------------------------------------
 
 
-def _take_file(ledger: Ledger, context: ReadContext, here: FileColumns, rows: IntArray, number: int) -> Plan[int]:
-    """Rows of one file; its pages go side by side. Returns the number of the last round."""
+def _take_file(
+    ledger: Ledger,
+    context: ReadContext,
+    here: FileColumns,
+    rows: IntArray,
+    number: int,
+    items: Mapping[int, IntArray] = _NO_ITEMS,
+) -> Plan[int]:
+    """Rows of one file; its pages go side by side. Returns the number of the last round.
+
+    items  of which leaves, by id, only these items of each list are wanted
+    """
     key = here.ref.key
-    steps = _page_reads(context, here, rows)
+    steps = _page_reads(context, here, rows, items)
     reads, number = yield from _until_data(ledger, context, key, steps, number)
     last = number
     for read in reads or []:
@@ -173,32 +187,42 @@ def _take_file(ledger: Ledger, context: ReadContext, here: FileColumns, rows: In
     return last
 
 
-def _page_reads(context: ReadContext, here: FileColumns, rows: IntArray) -> FileSteps[list[Steps[pa.Array]]]:
+def _page_reads(
+    context: ReadContext, here: FileColumns, rows: IntArray, items: Mapping[int, IntArray]
+) -> FileSteps[list[Steps[pa.Array]]]:
     """What a take does before it reads rows: opening the file, loading page indexes. Gives the reading of each page."""
     file, tail = yield from open_cached(context, here.ref, here.columns)
     if len(rows) and rows[-1] >= file.num_rows:
         raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
-    pages = [page for column in file.view(here).columns for page in _split_rows(column, rows)]
+    columns = zip(file.view(here).columns, here.leaf_ids, strict=True)
+    pages = [page for column, leaf_id in columns for page in _split_rows(column, rows, items.get(leaf_id))]
     try:
         indexes = yield from served_by(tail, together([_load_index(context.cache, page) for page in pages]))
     except FormatError as error:
         error.path = file.key
         raise
-    return [served_by(tail, page.layout.read(index, page.rows)) for page, index in zip(pages, indexes, strict=True)]
+    return [served_by(tail, page.read(index)) for page, index in zip(pages, indexes, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PageRows:
-    """Rows wanted of one page; `key` is that of its index in the search cache."""
+    """Rows wanted of one page; `key` is that of its index in the search cache, `items` those wanted of its lists."""
 
     layout: PageLayout
     key: tuple[Any, ...]
     rows: RowSelection
     where: str
+    items: ItemSelection | None
+
+    def read(self, index: PageIndex | None) -> Steps[pa.Array]:
+        """What a take reads of it."""
+        if self.items is None:
+            return self.layout.read(index, self.rows)
+        return read_items(self.layout, index, self.items)
 
 
-def _split_rows(column: Column, rows: IntArray) -> list[_PageRows]:
-    """The rows by page."""
+def _split_rows(column: Column, rows: IntArray, items: IntArray | None) -> list[_PageRows]:
+    """The rows by page; of each only some items of its list, where pages are read so."""
     cuts = rows.searchsorted(column.row_starts)
     slots = column.path.slots_per_row
     found = []
@@ -206,7 +230,10 @@ def _split_rows(column: Column, rows: IntArray) -> list[_PageRows]:
         relative = rows[cuts[number] : cuts[number + 1]] - column.row_starts[number]
         if len(relative):
             selection = RowSelection.of_rows(relative).scale(slots)
-            found.append(_PageRows(page, key, selection, f"{column.where}, page {number}"))
+            wanted = None
+            if items is not None and reads_items(page):
+                wanted = ItemSelection(relative.repeat(len(items)), np.tile(items, len(relative)))
+            found.append(_PageRows(page, key, selection, f"{column.where}, page {number}", wanted))
     return found
 
 

@@ -162,7 +162,7 @@ def project(
         found = (_all(schema, text) or [_computed_output(schema, name, text)] for name, text in columns.items())
         outputs = [output for each in found for output in each]
     elif isinstance(columns, list):
-        found = (_all(schema, name) or [_output(schema, name, _path(schema, name))] for name in columns)
+        found = (_all(schema, name) or [_output(schema, name, column_path(schema, name))] for name in columns)
         outputs = [output for each in found for output in each]
     else:
         raise TypeError(f"columns must be a list or dict[name, expression], got {type(columns)}")
@@ -219,7 +219,7 @@ def as_list(columns: Any) -> Columns:
 
 
 def _select(schema: Schema, names: list[str]) -> Iterator[OutputColumn]:
-    paths = [_path(schema, name) for name in names]
+    paths = [column_path(schema, name) for name in names]
     members: dict[str, dict[tuple[str, ...], None]] = {}
     stored: dict[str, dict[tuple[str, ...], None]] = {}
     for path in paths:
@@ -256,7 +256,8 @@ def _refuse_duplicates(names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _path(schema: Schema, name: str) -> tuple[str, ...]:
+def column_path(schema: Schema, name: str) -> tuple[str, ...]:
+    """The names that a column is asked for by, from the top-level one down. Raises `TypeError` for what is no text."""
     if not isinstance(name, str):
         raise TypeError(f"column names must be strings, got {type(name)}")
     if "`" in name and schema.top(name) is not None:

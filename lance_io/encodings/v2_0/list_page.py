@@ -32,11 +32,12 @@ from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError
 from lance_io.format.error_context import REFUSALS, Refused, place_error
 from lance_io.levels.assemble import nest
+from lance_io.levels.item_lists import with_nulls
 from lance_io.levels.join import join_arrays
 from lance_io.levels.path import NodeKind
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.records import dataclass
-from lance_io.spans import Fetched
+from lance_io.spans import Fetched, distinct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from lance_io._kernels import Leaf, WholeArray
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.encodings.cuts import PageCuts
+    from lance_io.encodings.item_reads import ItemSelection
     from lance_io.encodings.v2_0.array_page import ArraySource
     from lance_io.encodings.v2_0.variable import EndsIndex
     from lance_io.levels.path import LeafPath
@@ -309,12 +311,41 @@ class ListPage(ArrayLayout):
 
     def read_indexed(self, selection: RowSelection, *, is_again: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
         """The selected rows, in no more rounds, and the index: what it says of items saves some."""
-        ranges, index = self.index_ranges(), None
-        if ranges is None:
-            index = self.locate(None)
-        elif is_again or ranges.num_bytes <= ENDS_READ_BYTES_MAX:
-            index = self.load_index((yield ranges))
+        index = yield from self.find_index(is_again=is_again)
         return (yield from self.read(index, selection)), index
+
+    def find_index(self, *, is_again: bool) -> Steps[PageIndex | None]:
+        """See `ArrayLayout`."""
+        ranges = self.index_ranges()
+        if ranges is None:
+            return self.locate(None)
+        if is_again or ranges.num_bytes <= ENDS_READ_BYTES_MAX:
+            return self.load_index((yield ranges))
+        return None
+
+    @property
+    def reads_items(self) -> bool:  # type: ignore[override]
+        """Whether it reads items of its lists: those of structs outside of lists, not strings as lists of bytes."""
+        return self.items is not None and self.node.kind is NodeKind.LIST and self.depth == self.path.list_depth
+
+    def read_items(self, index: PageIndex | None, wanted: ItemSelection) -> Steps[pa.Array]:
+        """See `ArrayLayout`: a round for the ends of the lists, unless they are known, and those of the items."""
+        assert self.items is not None, "a page of lists is read with its items"
+        known = index.below if isinstance(index, LocatedIndex) else _NOTHING_KNOWN
+        rows = distinct(wanted.rows)
+        try:
+            spans = yield from self.ends.as_wide().read(Runs(rows, rows + 1, len(rows)), ends_known(index))
+            lengths = spans.ends - spans.starts
+            if spans.validity is not None:  # a null list may have items, which are not shown
+                bits = np.frombuffer(spans.validity, np.uint8)
+                lengths *= np.unpackbits(bits, count=len(rows), bitorder="little")
+            at = rows.searchsorted(wanted.rows)
+            is_there = (wanted.items >= 0) & (wanted.items < lengths[at])
+            starts = (spans.starts[at] + wanted.items)[is_there] + self.first_item
+            items = yield from self.items.read(starts, starts + 1, known)
+        except DamagedError as error:
+            raise damage_error(error) from None
+        return with_nulls(items, is_there)
 
     def scan(self) -> Steps[pa.Array]:
         """All rows: ends and items in one round."""

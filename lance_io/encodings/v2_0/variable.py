@@ -81,6 +81,10 @@ class Ends:
         self.end_max = end_max
         self.wide = wide
 
+    def as_wide(self) -> Ends:
+        """The same for values that are counted together in 64 bits: those around the ones that are read."""
+        return Ends(self.num_values, self.buffer, self.adjustment, self.end_max, wide=True)
+
     @property
     def are_few(self) -> bool:
         """Whether they are worth a place in the cache."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io._kernels import Leaf
+    from lance_io.levels.path import LeafPath
     from lance_io.proto import encodings21_pb2 as pb
     from lance_io.spans import Fetched, IntArray, Steps
 
@@ -82,7 +83,7 @@ class FullZipPage:
         self.bits = message.bits_per_offset if self.is_variable else message.bits_per_value
         self.has_index = self.is_variable or self.has_lists
         self.level_bits = {"repetition": message.bits_rep, "definition": message.bits_def}
-        self.control_bytes = _control_bytes(message.bits_rep, message.bits_def)
+        self.control_bytes = control_bytes_of(message.bits_rep, message.bits_def)
         self.num_visible_items = message.num_visible_items
         self.value_shape: Shape = self.codec.shape
         self._check(message)
@@ -168,15 +169,19 @@ class FullZipPage:
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows: one round, two when the index is read by entry."""
         ends = selection.starts + 1 if selection.ends is None else selection.ends
-        if not self.has_index:
-            bounds = selection.starts * self.stride_bytes, ends * self.stride_bytes
-        elif isinstance(index, FullZipIndex):
-            bounds = self._bounds(index, selection)
-        else:
-            bounds = yield from self._bounds_by_entry(selection.starts, ends)
+        bounds = yield from self.bounds(index, selection)
         base = self.source.buffer_offsets[0]
         fetched = yield Ranges(bounds[0] + base, bounds[1] + base, keep=self.is_plain)
         return self._decode(fetched, bounds[1] - bounds[0], ends - selection.starts, selection.num_rows)
+
+    def bounds(self, index: PageIndex | None, rows: RowSelection) -> Steps[tuple[IntArray, IntArray]]:
+        """Where each range of rows begins and ends in the data: a round when the index is read by entry."""
+        ends = rows.starts + 1 if rows.ends is None else rows.ends
+        if not self.has_index:
+            return rows.starts * self.stride_bytes, ends * self.stride_bytes
+        if isinstance(index, FullZipIndex):
+            return self._bounds(index, rows)
+        return (yield from self._bounds_by_entry(rows.starts, ends))
 
     def data_bounds(self, index: FullZipIndex, rows: RowSelection) -> tuple[int, int]:
         """Where the entries of a run of rows begin in the data, and where they end."""
@@ -234,13 +239,17 @@ class FullZipPage:
 
     def build(self, leaf: Leaf) -> pa.Array:
         """The nested array over decoded rows of this page, and of pages with the same `join_key`."""
+        return self.nested(self.source.path, leaf)
+
+    def nested(self, path: LeafPath, leaf: Leaf) -> pa.Array:
+        """The same for values of this page under another path, which leads to the same leaf."""
         num_items, values, layers = leaf
         _, validity, null_count, _ = layers[0]
-        dtype = self.source.path.leaf_type
+        dtype = path.leaf_type
         array = build_values(_plain_type(dtype), self.value_shape, values, num_items, validity, null_count)
         if pa.types.is_dictionary(dtype):
             array = array.dictionary_encode().cast(dtype)
-        return nest(self.source.path, array, layers)
+        return nest(path, array, layers)
 
     def _plain_leaf(self, fetched: Fetched, lengths: IntArray, num_rows: int) -> Leaf:
         """The fetched bytes are the array; only ranges that do not lie back to back must be gathered."""
@@ -265,7 +274,8 @@ class FullZipPage:
         return PageDescription("full-zip", str(self.codec), self.num_rows, self.source.num_bytes, details, levels)
 
 
-def _control_bytes(bits_rep: int, bits_def: int) -> int:
+def control_bytes_of(bits_rep: int, bits_def: int) -> int:
+    """Bytes of control words that hold levels of so many bits. Raises FormatError for more than there are."""
     bits = bits_rep + bits_def
     if bits_rep > 16 or bits_def > 16:
         raise FormatError(f"control words of {bits_rep} + {bits_def} bits; levels have at most 16")

@@ -27,6 +27,7 @@ from lance_io.encodings.v2_1.page import PageSource, damage_error, has_definitio
 from lance_io.encodings.values import build_values, check_shape
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.levels.assemble import nest
+from lance_io.levels.path import ALL_VALID_ITEM
 from lance_io.limits import PAGE_ROWS_MAX
 from lance_io.proto import encodings21_pb2 as pb
 from lance_io.records import dataclass
@@ -34,6 +35,8 @@ from lance_io.spans import Fetched, Ranges, int64s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy.typing as npt
 
     from lance_io._kernels import Leaf
     from lance_io.spans import IntArray, Purpose, Steps
@@ -51,6 +54,7 @@ class MiniBlockIndex:
     item_starts   i64[n+1], visible items before each chunk
     row_starts    i64[n+1], rows that begin before each chunk; None without lists (rows are items)
     preamble      u8[n], 1 where a chunk opens with the rest of an earlier row
+    unfinished    u16[n], how many levels of a row that goes on behind a chunk are in it; None without lists
     dictionary    `(offsets or None, data)` of the decoded dictionary
     page          all of that as the kernels take it, with the page's program and place
     parsed_bytes  memory held by `page` for its own, about
@@ -60,6 +64,7 @@ class MiniBlockIndex:
     item_starts: Any
     row_starts: Any | None
     preamble: Any | None
+    unfinished: npt.NDArray[np.uint16] | None
     dictionary: tuple[Any | None, Any] | None
     page: _kernels.IndexedPage
     parsed_bytes: int
@@ -67,7 +72,8 @@ class MiniBlockIndex:
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes."""
-        parts = [self.byte_offsets, self.item_starts, self.row_starts, self.preamble, *(self.dictionary or ())]
+        parts = [self.byte_offsets, self.item_starts, self.row_starts, self.preamble, self.unfinished]
+        parts += self.dictionary or ()
         num_bytes: int = sum([part.nbytes for part in parts if part is not None])
         return num_bytes + self.parsed_bytes
 
@@ -88,11 +94,12 @@ class MiniBlockPage:
         self.dictionary = decode_codec(message.dictionary) if message.HasField("dictionary") else None
         self.num_dictionary_items = message.num_dictionary_items
         self.has_lists = message.HasField("rep_compression")
-        self.layers = tuple(message.layers)
+        self.layers: tuple[int, ...] = tuple(message.layers)
         self.value_shape: Shape = (self.codec if self.dictionary is None else self.dictionary).shape
         self.keeps_indices = pa.types.is_dictionary(source.path.leaf_type)
         self._check(message)
-        self.program = self._compile(message)
+        self.level_codecs = self._level_codecs(message)
+        self.program = self._compile()
         self.join_key = self._join_key()
         self._dictionary_codec = None if self.dictionary is None else self._program(self.dictionary)
 
@@ -122,6 +129,21 @@ class MiniBlockPage:
         found.program = self.program
         found.join_key = self.join_key
         found._dictionary_codec = self._dictionary_codec
+        return found
+
+    def of_items(self) -> MiniBlockPage:
+        """The layout of the same values without the lists around them and without levels, a row each.
+
+        No file has such chunks: `chunk_items.py` makes them. Only of pages with one level of lists.
+        """
+        source = self.source
+        found = self.elsewhere(source.buffer_offsets, source.buffer_sizes, self.num_items, self.num_items)
+        found.source = source._replace(path=source.path.below_list(), num_rows=self.num_items)
+        found.has_lists = False
+        found.layers = (ALL_VALID_ITEM,) * source.path.num_below_list
+        found.level_codecs = {}
+        found.program = found._compile()
+        found.join_key = None
         return found
 
     def recode(self, symbols: bytes) -> bool:
@@ -157,7 +179,7 @@ class MiniBlockPage:
         if not self.may_have(self.num_items, self.num_rows):
             raise FormatError(f"{self.num_items} items in a page of {self.num_rows} rows")
         source.expect_buffers(2 + (self.dictionary is not None) + self.has_lists)
-        expected = _chunk_buffers(self.codec)
+        expected = chunk_buffers(self.codec)
         if message.num_buffers != expected:
             raise FormatError(f"{message.num_buffers} value buffers per chunk; {self.codec} has {expected}")
         check_shape(source.path.leaf_type if self.dictionary is None else self._value_type(), self.value_shape)
@@ -171,19 +193,21 @@ class MiniBlockPage:
             raise FormatError(f"dictionary of {self.num_dictionary_items} items")
         return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
 
-    def _compile(self, message: pb.MiniBlockLayout) -> bytes:
+    def _level_codecs(self, message: pb.MiniBlockLayout) -> dict[str, Codec]:
+        found = {}
+        if self.has_lists:
+            found["repetition"] = decode_levels_codec(message.rep_compression)
+        if message.HasField("def_compression"):
+            found["definition"] = decode_levels_codec(message.def_compression)
+        return found
+
+    def _compile(self) -> bytes:
         flags = WIDE if self.source.rules.wide_chunks else 0
-        self.level_codecs: dict[str, Codec] = {}
-        for present, bit, name, codec in (
-            (self.has_lists, REP, "repetition", message.rep_compression),
-            (message.HasField("def_compression"), DEF, "definition", message.def_compression),
-        ):
-            if present:
-                flags |= bit
-                self.level_codecs[name] = decode_levels_codec(codec)
+        flags |= REP if "repetition" in self.level_codecs else 0
+        flags |= DEF if "definition" in self.level_codecs else 0
         levels = b"".join(codec.program() for codec in self.level_codecs.values())
         layers = self.source.path.compile_layers(self.layers)
-        head = struct.pack("<BB", flags, message.num_buffers)
+        head = struct.pack("<BB", flags, chunk_buffers(self.codec))
         before, behind = self._around_codec = head + layers + levels, self._dictionary_program()
         return before + self._program(self.codec) + behind
 
@@ -236,14 +260,22 @@ class MiniBlockPage:
         )
 
     def index(
-        self, byte_offsets: Any, item_starts: Any, row_starts: Any, preamble: Any, dictionary: Any
+        self,
+        byte_offsets: Any,
+        item_starts: Any,
+        row_starts: Any,
+        preamble: Any,
+        dictionary: Any,
+        unfinished: npt.NDArray[np.uint16] | None = None,
     ) -> MiniBlockIndex:
         """The index that a kernel made of its buffers."""
         given = None if self.keeps_indices else dictionary
         base = self.source.buffer_offsets[1]
         page = _kernels.IndexedPage(self.program, base, byte_offsets, item_starts, row_starts, preamble, given)
         parsed_bytes = PAGE_BYTES + 2 * len(self.program)  # a symbol table is widened when it is parsed
-        return MiniBlockIndex(byte_offsets, item_starts, row_starts, preamble, dictionary, page, parsed_bytes)
+        return MiniBlockIndex(
+            byte_offsets, item_starts, row_starts, preamble, unfinished, dictionary, page, parsed_bytes
+        )
 
     def chunk_ranges(self, index: MiniBlockIndex, selection: RowSelection) -> Ranges:
         """Where the chunks of the selected rows lie in the file."""
@@ -383,7 +415,15 @@ def index_ranges(pages: Sequence[MiniBlockPage]) -> Ranges:
 def decode_indexes(pages: Sequence[MiniBlockPage], fetched: Fetched) -> list[MiniBlockIndex]:
     """Check and decode the indexes of pages; a `DamagedError` carries the number of the page."""
     found = _kernels.index_pages([page.described for page in pages], fetched.buffer, fetched.offsets)
-    return [page.index(*parts) for page, parts in zip(pages, found, strict=True)]
+    indexes, at = [], 0
+    for page, parts in zip(pages, found, strict=True):
+        at += len(page.source.buffer_sizes) - 1
+        unfinished = None
+        if page.has_lists:  # the kernel has seen that the numbers fit
+            numbers = np.frombuffer(fetched.piece(at - 1, page.source.buffer_sizes[-1]), np.uint64)
+            unfinished = numbers[1::2].astype(np.uint16)
+        indexes.append(page.index(*parts, unfinished))
+    return indexes
 
 
 def whole_ranges(pages: Sequence[MiniBlockPage]) -> Ranges:
@@ -418,15 +458,15 @@ def decode_levels_codec(message: pb.CompressiveEncoding) -> tree.Codec:
     return codec
 
 
-def _chunk_buffers(codec: tree.Codec) -> int:
+def chunk_buffers(codec: tree.Codec) -> int:
     """Value buffers per chunk (spec: section 4)."""
     match codec:
         case tree.Rle():
             return 2
         case tree.General(_, values):
-            return _chunk_buffers(values)
+            return chunk_buffers(values)
         case tree.FixedSizeList(_, has_validity, values):
-            return has_validity + _chunk_buffers(values)
+            return has_validity + chunk_buffers(values)
         case tree.Constant() | tree.NoValue() | tree.VariablePackedStruct() | tree.OutOfLineBitpacking():
             raise UnsupportedError(f"mini-block chunks of {codec}")
         case _:

@@ -16,15 +16,16 @@ import numpy as np
 
 from lance_io._kernels import PageRows
 from lance_io.encodings.api import ArrayLayout
+from lance_io.encodings.item_reads import reads_items
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.file.open.column_pages import join_key_of
 from lance_io.levels.chunks import LIST_KINDS
 from lance_io.levels.row_bytes import fixed_bits
-from lance_io.limits import MIB
+from lance_io.limits import KIB, MIB
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import pyarrow as pa
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 
 PAGE_BYTES_USUAL: Final = 8 * MIB  # of values, at which writers close a page, pylance's as well,
+ITEM_BYTES_USUAL: Final = 4 * KIB  # of a chunk that holds an item, while that is decoded
 COLUMNS_USUAL: Final = 32  # unless there are more columns than this
 
 
@@ -155,6 +157,14 @@ class FileView:
         if fixed is not None:
             return fixed
         return sum([_row_bytes(column, len(self.here.ref.columns)) for column in self.columns])
+
+    def row_bytes_of(self, items: Collection[int]) -> float:
+        """The same where only items of the lists of some leaves are wanted: a chunk each, where pages are read so."""
+        total = 0.0
+        for leaf_id, column in zip(self.here.leaf_ids, self.columns, strict=True):
+            is_small = leaf_id in items and all([reads_items(page) for page in column.pages[:1]])
+            total += ITEM_BYTES_USUAL if is_small else _row_bytes(column, len(self.here.ref.columns))
+        return total
 
     @cached_property
     def keys(self) -> list[tuple[Any, ...]]:

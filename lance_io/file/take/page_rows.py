@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import ArrayLayout, NoIndex, PageIndex, RowSelection
+from lance_io.encodings.item_reads import ItemSelection, read_items, reads_items
 from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
@@ -20,9 +21,10 @@ from lance_io.errors import FormatError, LanceError
 from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_apart, served_by
 from lance_io.format.error_context import REFUSALS, Refused, at_rows, place_error
 from lance_io.io.cache import Found, LoadOwner
+from lance_io.levels.item_lists import as_lists, pick_along
 from lance_io.levels.join import join_arrays
 from lance_io.records import dataclass
-from lance_io.spans import int64s
+from lance_io.spans import distinct, int64s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +49,8 @@ class ColumnRows:
     rows     i64[n], page-relative, ascending within a page
     counts   rows per page
     indexes  of these pages, as far as they have been found
+    items    i64[n, k], the items wanted of the outermost list of each row, ascending; rows may then be repeated, each
+             time with items behind those before. None for whole rows
     """
 
     column: Column
@@ -54,6 +58,7 @@ class ColumnRows:
     rows: IntArray
     counts: list[int]
     indexes: list[PageIndex | None]
+    items: IntArray | None = None
 
     def file_rows(self, at: int) -> IntArray:
         """The rows of the page `numbers[at]`, as the file numbers them."""
@@ -66,6 +71,14 @@ class ColumnRows:
         start = sum(self.counts[:at])
         rows = self.rows[start : start + self.counts[at]]
         return RowSelection.of_rows(rows).scale(self.column.path.slots_per_row)
+
+    def items_of_page(self, at: int) -> ItemSelection:
+        """The items wanted of the page `numbers[at]`."""
+        assert self.items is not None, "items are wanted"
+        start = sum(self.counts[:at])
+        of_page = slice(start, start + self.counts[at])
+        items = self.items[of_page]
+        return ItemSelection(self.rows[of_page].repeat(items.shape[1]), np.ascontiguousarray(items).ravel())
 
 
 def locate_error(
@@ -87,14 +100,17 @@ def check_rows(file: TableFile, rows: IntArray) -> None:
         raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
 
 
-def rows_of(column: Column, at: int, rows: PageRows, indexes: list[PageIndex | None]) -> ColumnRows:
+def rows_of(
+    column: Column, at: int, rows: PageRows, indexes: list[PageIndex | None], items: IntArray | None
+) -> ColumnRows:
     """The rows of one column.
 
     at       its place among those of the file that are read
     indexes  of the pages of all of them
+    items    see `ColumnRows`
     """
     first, numbers, counts, relative = rows.of_column(at)
-    return ColumnRows(column, numbers, int64s(relative), counts, indexes[first : first + len(numbers)])
+    return ColumnRows(column, numbers, int64s(relative), counts, indexes[first : first + len(numbers)], items)
 
 
 def every_page(view: FileView) -> list[ColumnRows]:
@@ -115,28 +131,59 @@ def read_column(file: TableFile, wanted: ColumnRows, tail: Tail | None, cache: S
 
 
 def _read_page(file: TableFile, wanted: ColumnRows, at: int, tail: Tail | None, cache: SearchCache) -> Steps[pa.Array]:
-    page, index = wanted.column.pages[wanted.numbers[at]], wanted.indexes[at]
-    steps: Steps[pa.Array]
-    if index is None and isinstance(page, ArrayLayout):
-        steps = _read_indexed(page, wanted, at, cache)
+    if wanted.items is None:
+        steps = _read_rows(wanted, at, wanted.of_page(at), cache)
     else:
-        steps = page.read(index, wanted.of_page(at))
+        steps = _read_items(wanted, at, wanted.items_of_page(at), cache)
     try:
         return (yield from (steps if tail is None else served_by(tail, steps)))
     except REFUSALS as error:
         raise locate_error(error, file, wanted.column, wanted.numbers[at], wanted.file_rows(at)) from error.__cause__
 
 
-def _read_indexed(page: ArrayLayout, wanted: ColumnRows, at: int, cache: SearchCache) -> Steps[pa.Array]:
+def _read_rows(wanted: ColumnRows, at: int, rows: RowSelection, cache: SearchCache) -> Steps[pa.Array]:
+    page, index = wanted.column.pages[wanted.numbers[at]], wanted.indexes[at]
+    if index is None and isinstance(page, ArrayLayout):
+        return _read_indexed(page, wanted, at, rows, cache)
+    return page.read(index, rows)
+
+
+def _read_indexed(
+    page: ArrayLayout, wanted: ColumnRows, at: int, rows: RowSelection, cache: SearchCache
+) -> Steps[pa.Array]:
     """Rows of a page whose index is found on the way to them; a large one, when rows are read for the second time."""
+    array, index = yield from page.read_indexed(rows, is_again=_is_again(wanted, at, cache))
+    _note_read(wanted, at, index, cache)
+    return array
+
+
+def _is_again(wanted: ColumnRows, at: int, cache: SearchCache) -> bool:
+    """Whether rows of a page have been read before."""
+    return cache.get((*wanted.column.keys[wanted.numbers[at]], _READ)) is not None
+
+
+def _note_read(wanted: ColumnRows, at: int, index: PageIndex | None, cache: SearchCache) -> None:
+    """Rows of a page have been read, and perhaps its index has been found."""
     key = wanted.column.keys[wanted.numbers[at]]
-    is_again = cache.get((*key, _READ)) is not None
-    array, index = yield from page.read_indexed(wanted.of_page(at), is_again=is_again)
     if index is None:
         cache.put((*key, _READ), _READ, _READ_BYTES)
     else:
         cache.put(key, index, index.nbytes)
-    return array
+
+
+def _read_items(wanted: ColumnRows, at: int, selection: ItemSelection, cache: SearchCache) -> Steps[pa.Array]:
+    """Items of rows of a page, in lists of just these; where the page does not read them alone, out of whole lists."""
+    page, index, path = wanted.column.pages[wanted.numbers[at]], wanted.indexes[at], wanted.column.path
+    if reads_items(page):
+        if index is None and isinstance(page, ArrayLayout):
+            index = yield from page.find_index(is_again=_is_again(wanted, at, cache))
+            _note_read(wanted, at, index, cache)
+        items = yield from read_items(page, index, selection)
+    else:
+        rows = distinct(selection.rows)
+        lists = yield from _read_rows(wanted, at, RowSelection.of_rows(rows).scale(path.slots_per_row), cache)
+        items = pick_along(path, lists, rows.searchsorted(selection.rows), selection.items)
+    return as_lists(path, items, wanted.counts[at])
 
 
 # -- page indexes --------------------------------------------------------------------------------------------------

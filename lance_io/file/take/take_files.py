@@ -13,6 +13,7 @@ of its pages, not of its crossings.
 from __future__ import annotations
 
 from itertools import groupby, pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -60,12 +61,14 @@ if TYPE_CHECKING:
     from lance_io.levels.layout import BatchLayout
 
     Pick = tuple[FragmentSource, IntArray]
+    Items = Mapping[int, IntArray]
 
 T = TypeVar("T")
 Taken: TypeAlias = "list[pa.Array] | pa.RecordBatch"
 """The fields of a projection."""
 Builder: TypeAlias = "Callable[[_kernels.Leaf], pa.Array]"
 WARMED_SHARE: Final = 0.75  # of the cache
+_NO_ITEMS: Final[Mapping[int, IntArray]] = MappingProxyType({})
 IN_PLACE_BYTES_MIN: Final = 4 * MIB  # copying less is cheaper than looking at every page by itself
 
 
@@ -75,9 +78,11 @@ class FileTake:
     split    the rows by column and page
     pages    numbers of the pages that hold them, see `FileView`
     indexes  of these pages
+    row_bytes  what a row takes in memory, about
     joined   of each column the number among those that are decoded together; None for the others
     alone    places of the columns that are decoded by themselves
     arrays   what came of these, by leaf id
+    items    of which leaves only items of lists are wanted, by id: `ColumnRows.items`
     """
 
     __slots__ = (
@@ -86,19 +91,22 @@ class FileTake:
         "file",
         "here",
         "indexes",
+        "items",
         "joined",
         "pages",
         "ref",
+        "row_bytes",
         "rows",
         "split",
         "tail",
         "view",
     )
 
-    def __init__(self, here: FileColumns, rows: IntArray) -> None:
+    def __init__(self, here: FileColumns, rows: IntArray, items: Items = _NO_ITEMS) -> None:
         self.here = here
         self.ref = here.ref
         self.rows = rows
+        self.items = items
         self.file: TableFile
         self.view: FileView
         self.tail: Tail | None = None
@@ -112,14 +120,16 @@ class FileTake:
     def begin(self, file: TableFile, tail: Tail | None) -> None:
         """The file is open: rows by column and page."""
         self.file, self.tail = file, tail
-        self.view = file.view(self.here)
+        view = self.view = file.view(self.here)
+        self.row_bytes = view.row_bytes_of(self.items) if self.items else view.row_bytes
         check_rows(file, self.rows)
         self.split = self.view.split(self.rows)
         self.pages = self.split.pages
 
     def part(self, start: int, end: int) -> FileTake:
         """Some of the rows, of the same open file."""
-        part = FileTake(self.here, self.rows[start:end])
+        items = {leaf_id: of_leaf[start:end] for leaf_id, of_leaf in self.items.items()}
+        part = FileTake(self.here, self.rows[start:end], items)
         part.begin(self.file, self.tail)
         known = dict(zip(self.pages, self.indexes, strict=True))
         part.indexes = [known[page] for page in part.pages]
@@ -132,10 +142,13 @@ class FileTake:
 
     def rows_of(self, at: int) -> ColumnRows:
         """The rows of one column."""
-        return rows_of(self.view.columns[at], at, self.split, self.indexes)
+        items = self.items.get(self.here.leaf_ids[at]) if self.items else None
+        return rows_of(self.view.columns[at], at, self.split, self.indexes, items)
 
     def join_key(self, at: int) -> str | None:
         """`Column.join_key` of the pages wanted of one column; None where it is not known yet where their rows are."""
+        if self.here.leaf_ids[at] in self.items:
+            return None
         first, numbers, _, _ = self.split.of_column(at)
         key = self.view.columns[at].join_key(numbers)
         is_known = key is None or not is_array(self.first_page(at))
@@ -201,10 +214,17 @@ def take(
 
 
 def prepare_files(
-    context: ReadContext, projection: Projection, picks: Sequence[Pick]
+    context: ReadContext, projection: Projection, picks: Sequence[Pick], items: Sequence[Items] | None = None
 ) -> FilesSteps[list[list[FileTake]]]:
-    """The files of each fragment, open, with the indexes of the pages wanted: all of a take but for its data round."""
-    by_pick = [[FileTake(one, rows) for one in projection.locate(source)] for source, rows in picks]
+    """The files of each fragment, open, with the indexes of the pages wanted: all of a take but for its data round.
+
+    items  of each fragment, see `FileTake`; None where all is wanted of all rows
+    """
+    wanted = [_NO_ITEMS] * len(picks) if items is None else items
+    by_pick = [
+        [FileTake(one, rows, of_pick) for one in projection.locate(source)]
+        for (source, rows), of_pick in zip(picks, wanted, strict=True)
+    ]
     yield from _prepare(context, [job for jobs in by_pick for job in jobs])
     return by_pick
 
@@ -443,7 +463,7 @@ class _Leaves:
         """What all files have in common in the usual case, else None."""
         first = None
         for jobs in self._by_pick:
-            if len(jobs) != 1 or not jobs[0].here.is_all or not jobs[0].pages:
+            if len(jobs) != 1 or not jobs[0].here.is_all or not jobs[0].pages or jobs[0].items:
                 return None
             alike = jobs[0].view.alike(jobs[0].pages)
             if alike is None or (first is not None and alike.join_keys != first.join_keys):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lance_io.file.file_steps import FilesSteps
     from lance_io.file.open.file_source import FragmentSource, ReadContext
     from lance_io.file.open.leaf_projection import Projection
-    from lance_io.file.take.take_files import Taken
+    from lance_io.file.take.take_files import Items, Taken
     from lance_io.levels.layout import BatchLayout
     from lance_io.spans import IntArray
 
@@ -36,6 +36,7 @@ class PiecewiseTake:
     """A take whose pieces are asked for one after the other. Parameters as for `take_files.take`.
 
     piece_bytes  that a piece has about, but for one row that is larger; None for all rows where these are not many
+    items        of the rows of each pick, where not all of them is wanted: see `prepare_files`
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class PiecewiseTake:
         picks: Sequence[Pick],
         layout: BatchLayout | None = None,
         piece_bytes: int | None = None,
+        items: Sequence[Items] | None = None,
     ) -> None:
         self._context = context
         self._projection = projection
         self._picks = picks
         self._layout = layout
         self._piece_bytes = piece_bytes
+        self._items = items
         self._by_pick: list[list[FileTake]] | None = None
         self._at = 0  # the pick whose rows are next
         self._start = 0  # of these
@@ -63,12 +66,12 @@ class PiecewiseTake:
 
     def _expected_bytes(self) -> float:
         """Of all rows, about."""
-        return sum([len(file.rows) * file.view.row_bytes for files in self._by_pick or () for file in files])
+        return sum([len(file.rows) * file.row_bytes for files in self._by_pick or () for file in files])
 
     def next(self) -> FilesSteps[tuple[list[Pick], Taken]]:
         """The next rows, some of those picked, in their order; and their fields."""
         if self._by_pick is None:
-            self._by_pick = yield from prepare_files(self._context, self._projection, self._picks)
+            self._by_pick = yield from prepare_files(self._context, self._projection, self._picks, self._items)
             if self._piece_bytes is None and self._expected_bytes() > WHOLE_BYTES:
                 self._piece_bytes = PIECE_BYTES
             if self._piece_bytes is None:
@@ -85,7 +88,7 @@ class PiecewiseTake:
             source, rows = self._picks[self._at]
             files = self._by_pick[self._at]
             left = len(rows) - self._start
-            row_bytes = self._scale * sum([file.view.row_bytes for file in files])
+            row_bytes = self._scale * sum([file.row_bytes for file in files])
             room = self._piece_bytes - expected_bytes
             count = left if left * row_bytes <= room else int(room / row_bytes)
             if not count and counts:
