@@ -1,6 +1,7 @@
 """Reading: takes, scans, opening, importing, memory.
 
 take/TABLE/N                N random rows of all columns, metadata warm, other rows each time
+take/items                  an item of each of ten lists of 200,000 numbers, other ones each time
 scan/TABLE/COLUMN/table     one column, or `all`, with `to_table()`
 scan/TABLE/COLUMN/batches   the same, going through `to_batches()`
 open/TABLE                  a new dataset with a new session, and one row of it (files are in the page cache)
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 
+import lance_io
 from benchmarks.cases import (
     OPENERS,
     OURS,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 TAKE_SIZES = (1, 10, 100, 1_000, 10_000)
 TAKE_SETS = 32  # sets of random rows that a case goes round
+NUM_LISTS, LIST_LENGTH = 10, 200_000
 SCAN_FORMS = ("table", "batches")
 TAKE_GOALS = {1: 1.0, 100: 3.0, 1_000: 3.0, 10_000: 3.0}
 MEMORY_ROUNDS = 3  # what a process holds at most hardly differs from time to time
@@ -73,6 +77,31 @@ def take_cases(tables: Tables, name: str) -> Iterator[Case]:
             return take_operation(open_ours(tables(name)), tables(name), num_rows)
 
         yield Case(f"take/{name}/{num_rows}", make, goal=TAKE_GOALS.get(num_rows), profiled=ours)
+
+
+def item_operation(dataset: Any) -> Operation:
+    """Take an item of ten lists, another one each time."""
+    numbers = np.random.default_rng(seed=5).integers(1, LIST_LENGTH + 1, TAKE_SETS).tolist()
+    rows = list(range(NUM_LISTS))
+    return lambda number: dataset.take(rows, columns={"x": f"numbers[{numbers[number % TAKE_SETS]}]"})
+
+
+def item_case(tables: Tables) -> Case:
+    """Items of long lists."""
+
+    def written() -> str:
+        uri = str(tables.new_folder() / "lists.lance")
+        numbers = np.random.default_rng(seed=4).integers(0, 1 << 40, NUM_LISTS * LIST_LENGTH)
+        ends = np.arange(NUM_LISTS + 1, dtype=np.int32) * LIST_LENGTH
+        lance_io.write_dataset(pa.table({"numbers": pa.ListArray.from_arrays(ends, pa.array(numbers))}), uri)
+        return uri
+
+    def make() -> dict[str, Turn]:
+        uri = written()
+        opened = {OURS: lance_io.dataset(uri), PYLANCE: lance.dataset(uri)}
+        return in_process({who: item_operation(dataset) for who, dataset in opened.items()})
+
+    return Case("take/items", make, goal=1.0, profiled=lambda: item_operation(lance_io.dataset(written())))
 
 
 # -- scans ------------------------------------------------------------------------------------------------------------
@@ -174,6 +203,7 @@ def read_cases(tables: Tables) -> Iterator[Case]:
     for name, recipe in RECIPES.items():
         if recipe.old_version is None:
             yield from take_cases(tables, name)
+    yield item_case(tables)
     yield from scan_cases(tables, "five", RECIPES["five"].columns)
     yield from scan_cases(tables, "many", [])
     yield from scan_cases(tables, "vectors", [])
