@@ -40,13 +40,15 @@ from lance_io.records import dataclass
 from lance_io.spans import Fetched, Ranges, int64s
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.spans import IntArray, Steps
 
 FSST_GROWTH: Final = 8
 FSST_USUALLY: Final = 3  # text of words; what repeats a lot becomes more, and counts once it is decoded
 OFFSET_BYTES: Final = 8
-ITEMS_PART_BYTES: Final = 4 << 20  # of text from a dictionary, which can be cut anywhere
+ITEMS_PART_BYTES: Final = 4 << 20  # chunks with more text from a dictionary are cut inside
 PACKED_GROWTH: Final = 255  # of packed rows with compressed members, whose frames lie behind each other's lengths
 INFLATED_BYTES_MAX: Final = 1 << 31  # kernels decode no larger frame
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -165,30 +167,69 @@ class MeasuredPage:
     index   of the page, if it has one
     start   where the data lie in the file
     data    of these slots
-    slots   i64[n + 1], ascending: where parts begin that can be decoded by themselves, and the end of the last
-    sizes   i64[n], bytes that each of them becomes at most
+    parts   where they can be cut
     whole   what `scan` of the page asks for, if all of that was read
     """
 
     index: PageIndex | None
     start: int
     data: memoryview
-    slots: IntArray
-    sizes: IntArray
+    parts: SizedParts | EvenParts
     whole: Fetched | None = None
 
-    def parts(self, part_bytes: int, slots_per_row: int) -> list[tuple[int, int, int]]:
-        """Start, end and bound of parts of about so many bytes, or of one row."""
-        found, first = [], 0
+
+@dataclass(slots=True, eq=False)
+class SizedParts:
+    """Slots that can be cut at some of them.
+
+    slots   i64[n + 1], ascending: where parts begin that can be decoded by themselves, and the end of the last
+    sizes   i64[n], bytes that each of them becomes at most
+    """
+
+    slots: IntArray
+    sizes: IntArray
+
+    @property
+    def num_bytes(self) -> int:
+        """That all of them become at most."""
+        return int(self.sizes.sum())
+
+    def cut(self, part_bytes: int, slots_per_row: int) -> Iterator[tuple[int, int, int]]:
+        """Start, end and bound of parts of about so many bytes, or of one row, one after the other."""
+        first, slots = 0, self.slots
         sums = np.concatenate(([0], np.cumsum(self.sizes)))
         while first < len(self.sizes):
             end = max(first + 1, int(np.searchsorted(sums, sums[first] + part_bytes, side="right")) - 1)
-            while end < len(self.sizes) and (self.slots[end] == self.slots[first] or self.slots[end] % slots_per_row):
+            while end < len(self.sizes) and (slots[end] == slots[first] or slots[end] % slots_per_row):
                 end += 1
-            if self.slots[end] > self.slots[first]:
-                found.append((int(self.slots[first]), int(self.slots[end]), int(sums[end] - sums[first])))
+            if slots[end] > slots[first]:
+                yield int(slots[first]), int(slots[end]), int(sums[end] - sums[first])
             first = end
-        return found
+
+
+@dataclass(slots=True, eq=False)
+class EvenParts:
+    """Slots `start` to `end`, which can be cut anywhere; each becomes `slot_bytes` at most.
+
+    Nothing here grows with their number: few bytes of codes may stand for millions of long items.
+    """
+
+    start: int
+    end: int
+    slot_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """That all of them become at most."""
+        return self.slot_bytes * (self.end - self.start)
+
+    def cut(self, part_bytes: int, slots_per_row: int) -> Iterator[tuple[int, int, int]]:
+        """See `SizedParts`."""
+        num_rows = part_bytes // max(1, self.slot_bytes * slots_per_row)
+        step = max(1, num_rows) * slots_per_row
+        for start in range(self.start, self.end, step):
+            end = min(start + step, self.end)
+            yield start, end, self.slot_bytes * (end - start)
 
 
 def can_measure(page: PageLayout) -> bool:
@@ -220,14 +261,7 @@ def _measure_items(page: ArrayLayout, start: int, end: int) -> Steps[MeasuredPag
     low, high = page.items_at
     fetched = yield Ranges.of((low, high), keep=True)
     data = fetched.piece(0, high - low)
-    row_bytes = page.longest_item(data) + OFFSET_BYTES
-    return MeasuredPage(None, low, data, *_evenly(start, end, row_bytes))
-
-
-def _evenly(start: int, end: int, row_bytes: int) -> tuple[IntArray, IntArray]:
-    """Parts of a page with a dictionary, which can be cut anywhere, and what they become."""
-    slots = np.append(np.arange(start, end, max(1, ITEMS_PART_BYTES // max(1, row_bytes)), dtype=np.int64), end)
-    return slots, row_bytes * np.diff(slots)
+    return MeasuredPage(None, low, data, EvenParts(start, end, page.longest_item(data) + OFFSET_BYTES))
 
 
 def _measure_chunks(
@@ -256,10 +290,10 @@ def _measure_chunks(
     items = np.diff(int64s(index.item_starts)[low : high + 1])
     borders = int64s(index.byte_offsets)[low : high + 1] + (base - first)
     sizes = _chunk_sizes(page, index, items, borders, data)
-    slots = starts[low : high + 1].clip(start, end)
+    parts: SizedParts | EvenParts = SizedParts(starts[low : high + 1].clip(start, end), sizes)
     if page.dictionary is not None and index.row_starts is None and int(sizes.max(initial=0)) > ITEMS_PART_BYTES:
-        slots, sizes = _evenly(start, end, int(sizes.max()) // max(1, int(items.max())))
-    return MeasuredPage(index, first, data, slots, sizes, whole)
+        parts = EvenParts(start, end, int(sizes.max()) // max(1, int(items.max())))
+    return MeasuredPage(index, first, data, parts, whole)
 
 
 def _chunk_sizes(
@@ -343,7 +377,7 @@ def _measure_entries(
     limit = np.uint64(low + len(data))
     offsets = np.maximum.accumulate(np.minimum(entries, limit).astype(np.int64) - low)
     slots = np.arange(start, end + 1, dtype=np.int64)
-    return MeasuredPage(index, base + low, data, slots, _entry_sizes(page, offsets.clip(0), data))
+    return MeasuredPage(index, base + low, data, SizedParts(slots, _entry_sizes(page, offsets.clip(0), data)))
 
 
 def _entry_sizes(page: FullZipPage, offsets: IntArray, data: memoryview) -> IntArray:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -17,7 +18,7 @@ import pytest
 import lance_io
 from lance_io import limits
 from lance_io.encodings import decoded_size
-from lance_io.file.scan import decoded_parts
+from lance_io.file.scan import decoded_parts, page_slices
 from lance_io.limits import KIB, MIB
 
 if TYPE_CHECKING:
@@ -207,3 +208,72 @@ async def test_only_large_dictionaries_are_decoded_in_parts(
     wanted = {"long", "odd"} & set(columns or ["long", "odd"])
     assert {*parts} == wanted
     assert max([size for sizes in parts.values() for size in sizes], default=0) <= 256 * KIB + 16 * KIB
+
+
+MANY = 200_000
+ALIKE = {
+    "words": (lambda: pa.array([f"{n}" * 200 for n in range(7)] * (MANY // 7 + 1))[:MANY], ["2.0", "2.1", "2.2"]),
+    "one": (lambda: pa.array(["always the same " * 8] * MANY), ["2.2"]),
+    "nothing": (lambda: pa.nulls(MANY, pa.int64()), ["2.0", "2.1", "2.2"]),
+    "no vectors": (lambda: pa.nulls(MANY, pa.list_(pa.float32(), 4)), ["2.0", "2.1", "2.2"]),
+}
+ALIKE_CASES = [(kind, version) for kind, (_, versions) in ALIKE.items() for version in versions]
+
+
+@pytest.fixture
+def alike(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, pa.Array]:
+    """A table of many rows that few bytes stand for, and its values."""
+    kind, version = request.param
+    values = ALIKE[kind][0]()
+    uri = str(tmp_path_factory.mktemp("alike") / "t.lance")
+    lance_io.write_dataset(pa.table({"c": values}), uri, data_storage_version=version)
+    return uri, values
+
+
+@pytest.mark.parametrize("alike", ALIKE_CASES, indirect=True)
+@pytest.mark.parametrize("is_on_loop", [False, True])
+async def test_parts_are_made_as_they_are_needed(
+    alike: tuple[str, pa.Array], monkeypatch: pytest.MonkeyPatch, is_on_loop: bool
+) -> None:
+    """A page may have millions of parts, as a long item that codes of two bytes name; a scan holds a few of them."""
+    monkeypatch.setattr(limits, "SCAN_DECODED_BYTES", 4 * KIB)
+    monkeypatch.setattr(limits, "SCAN_BOUND_BYTES", 4 * KIB)
+    monkeypatch.setattr(limits, "SCAN_PART_BYTES", 16)
+    monkeypatch.setattr(decoded_size, "ITEMS_PART_BYTES", 1 * KIB)
+    uri, values = alike
+    tracemalloc.start()
+    try:
+        if is_on_loop:
+            async with lance_io.AsyncDataset.open(uri) as dataset:
+                batches = dataset.to_batches(batch_size=3)
+                first = await anext(batches)
+                held = tracemalloc.get_traced_memory()[1]
+                await batches.aclose()
+        else:
+            first = next(iter(lance_io.dataset(uri).to_batches(batch_size=3)))
+            held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert first.column(0).equals(values[:3])
+    assert held < 8 * MIB
+
+
+@pytest.mark.parametrize("alike", ALIKE_CASES, indirect=True)
+@pytest.mark.parametrize("is_on_loop", [False, True])
+async def test_many_rows_alike_are_the_same_rows(
+    alike: tuple[str, pa.Array], monkeypatch: pytest.MonkeyPatch, is_on_loop: bool
+) -> None:
+    """Also where pieces of a page are decoded in parts themselves."""
+    monkeypatch.setattr(limits, "SCAN_DECODED_BYTES", 64 * KIB)
+    monkeypatch.setattr(limits, "SCAN_BOUND_BYTES", 64 * KIB)
+    monkeypatch.setattr(limits, "SCAN_PART_BYTES", 100 * 1000)
+    monkeypatch.setattr(page_slices, "CONSTANT_PIECES_MAX", 3)
+    uri, values = alike
+    session, shared = scheduled()
+    if is_on_loop:
+        async with lance_io.AsyncDataset.open(uri, session=session) as dataset:
+            found = await dataset.to_table(offset=5, limit=MANY - 7)
+    else:
+        found = lance_io.dataset(uri, session=session).to_table(offset=5, limit=MANY - 7)
+    assert found["c"].combine_chunks().equals(values[5:-2])
+    assert shared.pool.avail_bytes == BUDGET

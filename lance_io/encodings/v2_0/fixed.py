@@ -255,7 +255,7 @@ class AllNull(FixedValues):
     def __init__(self, dtype: pa.DataType, num_values: int) -> None:
         self.dtype = dtype
         self.num_values = num_values
-        self.row_bits = None
+        self.row_bits = 0
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
         """As many as wanted; no round."""

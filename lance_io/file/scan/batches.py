@@ -86,14 +86,17 @@ class JoinedBatch:
 class _Leaf:
     """Decoded arrays of one leaf column that batches have not used up, in row order, and parts that are decoded now.
 
+    room     counts the parts; None where nobody counts
     used     the pieces that the last rows were of
     in_use   the parts that the last rows were of, two at most: some of the one before may wait for their batch
     """
 
-    __slots__ = ("arrays", "in_use", "used")
+    __slots__ = ("_room", "arrays", "in_use", "used")
 
-    def __init__(self) -> None:
-        self.arrays: deque[tuple[int, pa.Array | Part, Piece]] = deque()  # (first row, array, what it is decoded from)
+    def __init__(self, room: PartRoom | None) -> None:
+        self._room = room
+        # (first row, array, what it is decoded from); what was read and waits stands behind its parts
+        self.arrays: deque[tuple[int, pa.Array | Part | Later, Piece]] = deque()
         self.used: list[Piece] = []
         self.in_use: deque[Part] = deque()
 
@@ -101,8 +104,23 @@ class _Leaf:
         """End of the first array's rows."""
         if not self.arrays:
             return otherwise
-        row_start, array, _ = self.arrays[0]
+        row_start, array = self._first()
         return row_start + len(array)
+
+    def _first(self) -> tuple[int, pa.Array | Part]:
+        while type(self.arrays[0][1]) is Later:
+            self._make_part(0)
+        row_start, array, _ = self.arrays[0]
+        return row_start, array
+
+    def _make_part(self, at: int) -> None:
+        """Put the next part of what waits there before it, or take it away if there is no other."""
+        _, later, whole = self.arrays[at]
+        assert type(later) is Later, "looked at before"
+        piece = later.take()
+        self.arrays[at] = piece.row_start, Part(piece, self._room), piece
+        if later.next_piece is not None:
+            self.arrays.insert(at + 1, (later.next_piece.row_start, later, whole))
 
     def rows(self, start: int, end: int) -> pa.Array:
         """Rows `start` to `end`; arrays before `end` are dropped."""
@@ -110,7 +128,8 @@ class _Leaf:
         arrays = self.arrays
         self.used = []
         while True:
-            row_start, found, piece = arrays[0]
+            row_start, found = self._first()
+            piece = arrays[0][2]
             if isinstance(found, Part):
                 array = self._use(found)
                 arrays[0] = row_start, array, piece
@@ -139,10 +158,13 @@ class _Leaf:
         return array
 
     def parts(self, end: int) -> Iterator[Part]:
-        """Those before row `end` that are not decoded."""
-        for row_start, array, _ in self.arrays:
-            if row_start >= end:
-                return
+        """Those before row `end` that are not decoded, made as they are asked for."""
+        at = 0
+        while at < len(self.arrays) and self.arrays[at][0] < end:
+            if type(self.arrays[at][1]) is Later:
+                self._make_part(at)
+            array = self.arrays[at][1]
+            at += 1
             if type(array) is Part:
                 yield array
 
@@ -189,9 +211,10 @@ class Cutter:
 
     def add(self, leaf_id: int, piece: Piece, array: pa.Array | Later) -> None:
         """A decoded piece, or its parts; pieces of a leaf arrive in row order."""
-        leaf = self.leaves.setdefault(leaf_id, _Leaf())
+        leaf = self.leaves.setdefault(leaf_id, _Leaf(self.room))
         if isinstance(array, Later):
-            leaf.arrays.extend([(one.row_start, Part(one, self.room), one) for one in array.pieces])
+            if array.next_piece is not None:
+                leaf.arrays.append((piece.row_start, array, piece))
             self.has_parts = True
             self.waiting_bytes += array.num_bytes
             return
@@ -204,12 +227,12 @@ class Cutter:
             return self.needs_rows_before
         return min((leaf.end(self.end) for leaf in self.leaves.values()), default=self.end)
 
-    def wanted_parts(self) -> list[Part]:
+    def wanted_parts(self) -> Iterator[Part]:
         """What is decoded when the next batch is cut, and is not yet."""
-        if not self.has_parts:
-            return []
-        end = self._next_end()
-        return [part for leaf in self.leaves.values() for part in leaf.parts(end)]
+        if self.has_parts:
+            end = self._next_end()
+            for leaf in self.leaves.values():
+                yield from leaf.parts(end)
 
     def begin_ahead(self) -> None:
         """Have the next parts of each leaf decoded, as many as there are processors and room for them."""
@@ -231,8 +254,9 @@ class Cutter:
     @property
     def held_bytes(self) -> int:
         """Memory of what is decoded, and of what parts are decoded from."""
-        arrays = [array for leaf in self.leaves.values() for _, array, _ in leaf.arrays if type(array) is not Part]
-        return self.waiting_bytes + sum(map(memory_bytes, arrays))
+        arrays = [array for leaf in self.leaves.values() for _, array, _ in leaf.arrays]
+        decoded = [array for array in arrays if type(array) not in (Part, Later)]
+        return self.waiting_bytes + sum(map(memory_bytes, decoded))
 
     def close(self) -> None:
         """No more batches are cut."""

@@ -18,7 +18,7 @@ from lance_io.levels.row_bytes import check_row_bytes
 from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
     import pyarrow as pa
@@ -82,17 +82,27 @@ class Claims:
 
 
 class Later:
-    """What was read of a piece, in parts that are not decoded.
+    """What was read of a piece, in parts that are not decoded, and are made as they are needed: few bytes may have
+    millions.
 
-    pieces     of the parts, in row order; decoding one reads nothing
-    num_bytes  that are held
+    next_piece  of the next part; None where there is no other
+    num_bytes   that are held
     """
 
-    __slots__ = ("num_bytes", "pieces")
+    __slots__ = ("_pieces", "next_piece", "num_bytes")
 
-    def __init__(self, pieces: Sequence[Piece], num_bytes: int) -> None:
-        self.pieces = pieces
+    def __init__(self, pieces: Iterator[Piece], num_bytes: int) -> None:
+        """`pieces` are those of the parts, in row order; decoding one reads nothing."""
+        self._pieces = pieces
+        self.next_piece = next(pieces, None)
         self.num_bytes = num_bytes
+
+    def take(self) -> Piece:
+        """That of the next part, which is not kept."""
+        piece = self.next_piece
+        assert piece is not None, "looked at before"
+        self.next_piece = next(self._pieces, None)
+        return piece
 
 
 class PartRoom:

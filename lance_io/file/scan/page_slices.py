@@ -43,22 +43,23 @@ from lance_io.file.scan.decoded_parts import Allowance, Later
 from lance_io.format.error_context import REFUSALS, Refused, at_rows, place_error
 from lance_io.format.version import V0_1, V2_0
 from lance_io.levels.row_bytes import fixed_bits
-from lance_io.limits import KIB
 from lance_io.spans import Fetched, Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
     from lance_io.encodings.api import PageIndex, PageLayout
+    from lance_io.encodings.decoded_size import MeasuredPage
     from lance_io.file.file_steps import FilesSteps, FileSteps
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.projected_pages import TableFile
     from lance_io.io.cache import SearchCache
     from lance_io.spans import Steps
 
-ROWS_SMALL: Final = 64 * KIB  # of values whose type does not say how large they are
+TEXT_BYTES_MORE: Final = 64  # of a value of which there is one in a page, beside the bytes of that
+CONSTANT_PIECES_MAX: Final = 64  # of a page; what is more of them is decoded in parts
 NEARLY_ALL: Final = 7 / 8  # reading the rest of the page too costs less than a round for its index
 
 
@@ -71,6 +72,7 @@ class Piece:
     tail                end of the file, which serves the ranges inside it
     is_whole            it is all of the page
     index               of a page that was cut; None to read what is needed
+    part_rows           of a page of constants: rows that are decoded at once, fewer than it has; 0 for all
     """
 
     file: TableFile
@@ -85,6 +87,7 @@ class Piece:
     _page: PageLayout | None = None
     _bound: int | None = -1
     _expected_bytes: int = -1
+    part_rows: int = 0
 
     @property
     def bound(self) -> int | None:
@@ -105,6 +108,8 @@ class Piece:
             elif bound > FSST_GROWTH * self.num_bytes:  # hardly any text becomes as much
                 start, end = self.slots
                 bound = decoded_bound(self.page, end - start, self.num_bytes, usual=True) or bound
+            if self.part_rows:
+                bound = min(bound, limits.SCAN_DECODED_BYTES)
             found = self._expected_bytes = max(self.num_bytes, bound)
         return found
 
@@ -147,11 +152,13 @@ class Piece:
 
         What would become more is `Later`.
         """
-        if allowance is not None and not self._is_to_measure:
+        if allowance is not None and not self.part_rows and not self._is_to_measure:
             allowance.use(self.bound or 0)
             allowance = None
-        if allowance is not None:
-            steps: Steps[Any] = self._measure(allowance)
+        if allowance is not None and self.part_rows:
+            steps: Steps[Any] = self._read_constants()
+        elif allowance is not None and self._is_to_measure:
+            steps = self._measure(allowance)
         elif self.index is None and self.is_whole:
             steps = self.page.scan()
         elif self.index is None and self._wants_nearly_all and self.page.index_ranges() is not None:
@@ -178,19 +185,24 @@ class Piece:
         page, (start, end) = self.page, self.slots
         is_whole = self.is_whole or self._wants_nearly_all
         found = yield from read_measured(page, self.index, start, end, is_whole=is_whole)
-        total = int(found.sizes.sum())
         at_hand = Tail(found.start, found.data)
-        if allowance.grants(max(total, self.num_bytes), self.expected_bytes):
+        if allowance.grants(max(found.parts.num_bytes, self.num_bytes), self.expected_bytes):
             if self.is_whole and found.whole is not None:
                 return _scan_fetched(page, found.whole)
             return (yield from served_by(at_hand, _read_span(page, found.index, start, end)))
+        return Later(self._parts(found, at_hand), len(found.data))
+
+    def _parts(self, measured: MeasuredPage, at_hand: Tail) -> Iterator[Piece]:
         per_row, first_row = self.column.path.slots_per_row, int(self.column.row_starts[self.number])
-        pieces = []
-        for low, high, bound in found.parts(limits.SCAN_PART_BYTES, per_row):
+        for low, high, bound in measured.parts.cut(limits.SCAN_PART_BYTES, per_row):
             rows = first_row + low // per_row, first_row + high // per_row
-            part = Piece(self.file, self.column, self.number, *rows, 0, at_hand, False, found.index, page, bound)
-            pieces.append(part)
-        return Later(pieces, len(found.data))
+            yield self._part(*rows, at_hand, measured.index, bound)
+
+    def _part(self, row_start: int, row_end: int, at_hand: Tail | None, index: PageIndex | None, bound: int) -> Piece:
+        """Some rows of it, whose bytes are at hand."""
+        return Piece(
+            self.file, self.column, self.number, row_start, row_end, 0, at_hand, False, index, self.page, bound
+        )
 
     @property
     def _wants_nearly_all(self) -> bool:
@@ -232,9 +244,10 @@ class Piece:
         """Whether it has values that hardly any bytes stand for, more than are decoded at once."""
         if type(self.page) in (MiniBlockPage, FullZipPage):
             return False
-        rows = self.row_end - self.row_start
-        if rows < ROWS_SMALL and rows * (fixed_bits(self.column.path.leaf_type) or 0) < 8 * limits.SCAN_DECODED_BYTES:
-            return False
+        bits = fixed_bits(self.column.path.leaf_type)
+        most_bytes = bits / 8 if bits is not None else self.column.pages.num_bytes(self.number) + TEXT_BYTES_MORE
+        if (self.row_end - self.row_start) * most_bytes <= limits.SCAN_DECODED_BYTES:
+            return False  # without a look at the page
         page = self.page
         if isinstance(page, NullPage):
             is_cut = len(page.source.buffer_sizes) <= 1  # no levels
@@ -244,15 +257,42 @@ class Piece:
         return is_cut and (self.bound or 0) > max(limits.SCAN_DECODED_BYTES, 2 * self.num_bytes)
 
     def _cut_constant(self) -> list[Piece]:
-        """Pieces of so many rows as are decoded at once; each reads what all of them need, which is little."""
+        """Pieces of so many rows as are decoded at once, or of more, where they would be too many; each reads what all
+        of them need, which is little.
+        """
         rows = self.row_end - self.row_start
-        step = max(1, rows * limits.SCAN_PART_BYTES // max(1, self.bound or 1))
+        part_rows = max(1, rows * limits.SCAN_PART_BYTES // max(1, self.bound or 1))
+        step = part_rows * -(-rows // (part_rows * CONSTANT_PIECES_MAX))
         found = []
         for start in range(self.row_start, self.row_end, step):
             end = min(start + step, self.row_end)
             share = self.num_bytes * (end - start) // rows
-            found.append(Piece(self.file, self.column, self.number, start, end, share, self.tail, False))
+            piece = Piece(self.file, self.column, self.number, start, end, share, self.tail, False)
+            piece.part_rows = part_rows if step > part_rows else 0
+            found.append(piece)
         return found
+
+    def _read_constants(self) -> Steps[Any]:
+        """Read what all of its rows need, in one round; parts are decoded as they are needed."""
+        page, (start, end) = self.page, self.slots
+        one_part = start + self.part_rows * self.column.path.slots_per_row
+        if _wanted_first(page, start, one_part) is None:
+            return Later(self._constant_parts(None), 0)
+        wanted = _wanted_first(page, start, end)
+        assert wanted is not None, "what a part needs, all need"
+        first, until = int(wanted.starts.min()), int(wanted.ends.max())
+        if until - first > 2 * self.column.pages.num_bytes(self.number):  # damage, or buffers of others in between
+            return (yield from _read_span(page, None, start, end))
+        fetched = yield Ranges.of((first, until), keep=True)
+        data = fetched.piece(0, until - first)
+        return Later(self._constant_parts(Tail(first, data)), len(data))
+
+    def _constant_parts(self, at_hand: Tail | None) -> Iterator[Piece]:
+        rows_bound = self.bound or 0
+        for start in range(self.row_start, self.row_end, self.part_rows):
+            end = min(start + self.part_rows, self.row_end)
+            bound = rows_bound * (end - start) // (self.row_end - self.row_start)
+            yield self._part(start, end, at_hand, None, bound)
 
     def locate(self, error: Refused) -> Refused:
         """The error, told that it was found here; of one about sizes, in which rows of the file, too."""
@@ -432,6 +472,17 @@ def _constants(group: list[Piece], fetched: Fetched) -> list[pa.Array]:
         except REFUSALS as error:
             raise piece.locate(error) from error.__cause__
     return arrays
+
+
+def _wanted_first(page: PageLayout, start: int, end: int) -> Ranges | None:
+    """What reading some slots asks for first; None where nothing is needed, for which they are decoded."""
+    steps = _read_span(page, None, start, end)
+    try:
+        return next(steps)
+    except StopIteration:
+        return None
+    finally:
+        steps.close()
 
 
 def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) -> Steps[pa.Array]:
