@@ -6,12 +6,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 import lance_io
 from lance_io.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 VALUES = 640
@@ -146,6 +150,83 @@ def test_scans_hold_a_few_batches_of_blobs_as_bytes(blobs: str, how: str) -> Non
     rows, grown = map(int, done.stdout.split())
     assert rows == 600
     assert grown <= 320
+
+
+TAKEN_BLOBS = """
+import asyncio, sys
+import lance_io
+from lance_io.file import LanceFileReader
+
+uri, how, name = sys.argv[1:4]
+
+
+def memory(name):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith(name))
+
+
+async def on_a_loop():
+    async with lance_io.AsyncDataset.open(uri) as ds:
+        return (await ds.get_fragment(0).take(rows, [name]))[name].nbytes
+
+
+ds = lance_io.dataset(uri)
+rows = range(ds.count_rows())
+(data_file,) = ds.get_fragment(0).data_files()
+reader = LanceFileReader(f"{uri}/data/{data_file.path}", columns=[name])
+ds.take([0])
+before = memory("VmRSS")
+if how == "take":
+    given = ds.get_fragment(0).take(rows, [name])[name].nbytes
+elif how == "loop":
+    given = asyncio.run(on_a_loop())
+elif how == "file":
+    given = reader.take_rows([*rows]).to_table()[name].nbytes
+elif how == "bytes":
+    given = sum(len(value) for _, value in ds.read_blobs(name, indices=rows))
+else:
+    found = ds.read_blob_ranges(name, [(row, 0, 1 << 20) for row in rows], selector="indices")
+    given = sum(len(value) for *_, value in found)
+print(given >> 20, (memory("VmHWM") - before) >> 20)
+"""
+
+
+@pytest.fixture(scope="module")
+def two_sizes(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Blobs of the first kind: 240 of 1 MiB, and one of 240 MiB."""
+    uri = str(tmp_path_factory.mktemp("taken") / "t")
+    blob = {"lance-encoding:blob": "true"}
+    schema = pa.schema(
+        [pa.field("many", pa.large_binary(), metadata=blob), pa.field("one", pa.large_binary(), metadata=blob)]
+    )
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for row in range(240):
+            values = [[bytes([row]) * MIB], [bytes(240 * MIB) if row == 120 else None]]
+            yield pa.record_batch([pa.array(one, pa.large_binary()) for one in values], schema=schema)
+
+    lance_io.write_dataset(rows(), uri, schema=schema, data_storage_version="2.1")
+    return uri
+
+
+@pytest.mark.parametrize("name", ["many", "one"])
+@pytest.mark.parametrize("how", ["take", "loop", "file"])
+def test_takes_of_blobs_hold_what_they_give(two_sizes: str, how: str, name: str) -> None:
+    """Once, and what is read at a time."""
+    command = [sys.executable, "-c", TAKEN_BLOBS, two_sizes, how, name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
+    given, grown = map(int, done.stdout.split())
+    assert given == 240
+    assert grown <= given + 128
+
+
+@pytest.mark.parametrize("how", ["bytes", "ranges"])
+def test_blobs_that_are_read_are_held_once(two_sizes: str, how: str) -> None:
+    command = [sys.executable, "-c", TAKEN_BLOBS, two_sizes, how, "many"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
+    given, grown = map(int, done.stdout.split())
+    assert given == 240
+    assert grown <= given + 128
 
 
 OTHERS = """

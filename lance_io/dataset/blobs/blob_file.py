@@ -18,6 +18,8 @@ from lance_io.dataset.version.column_lists import extract
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.file.row_indices import row_numbers
+from lance_io.file.take.blob_bytes import PART_BYTES
+from lance_io.levels.row_sizes import cut_by_size
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
@@ -387,9 +389,11 @@ def read_blobs(
     rows: list[tuple[int, bytes | None]] = []
     for place, offsets, descriptions in (yield from _descriptions(state, steps, grouped)):
         located = yield from locate_blobs(state, place, steps[-1].id, descriptions)
-        column = yield from read_located(state, located)
         numbers = addresses(state.fragment_ids[place], offsets).tolist()
-        rows.extend(zip(numbers, column.to_pylist(), strict=True))
+        for start, end in cut_by_size(located.sizes, PART_BYTES):
+            column = yield from read_located(state, located.slice(start, end))
+            rows.extend(zip(numbers[start:end], column.to_pylist(), strict=True))
+            del column  # before there is more
     return _in_order(rows, grouped)
 
 
@@ -427,8 +431,11 @@ def _read_requests(
             by_object.setdefault(key, []).append(number)
     for place, numbers in by_object.items():
         starts = np.array([blobs[n][2] + requests[n][1] for n in numbers], dtype=np.int64)
-        ranges = Ranges(starts, starts + np.array([requests[n][2] for n in numbers], dtype=np.int64))
-        fetched = yield from read_object(state, place, ranges)
-        for number, data in zip(numbers, bytes_of(fetched, ranges), strict=True):
-            results[number] = (number, blobs[number][0], data)
+        ends = starts + np.array([requests[n][2] for n in numbers], dtype=np.int64)
+        for low, high in cut_by_size(ends - starts, PART_BYTES):
+            ranges = Ranges(starts[low:high], ends[low:high])
+            fetched = yield from read_object(state, place, ranges)
+            for number, data in zip(numbers[low:high], bytes_of(fetched, ranges), strict=True):
+                results[number] = (number, blobs[number][0], data)
+            del fetched, data  # before there is more
     return results

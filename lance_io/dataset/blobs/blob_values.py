@@ -18,18 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lance_io import _kernels
-from lance_io.dataset.rows.read_rows import ranges_of, read_bytes
+from lance_io.dataset.rows.read_rows import read_bytes
 from lance_io.dataset.version.column_lists import extract
 from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import FormatError, UnsupportedError, UsageError
-from lance_io.file.take.blob_bytes import binaries, numbers_of
+from lance_io.file.take.blob_bytes import PART_BYTES, binaries, numbers_of, parts_of
 from lance_io.format.logical_types import EXTENSION_NAME
 from lance_io.format.schema import BLOB_FOLDER, BLOB_KEY
 from lance_io.levels.arrays import numbers as indices
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.levels.retype import concat
-from lance_io.limits import MIB
 from lance_io.plans.store_requests import Head
 from lance_io.store.api import HasOwnPaths
 from lance_io.store.url import open_store
@@ -50,7 +48,6 @@ EXTERNAL: Final = 3
 MANAGED: Final = 4
 MANAGED_IN_BASE: Final = 5
 BLOB_BYTES_MAX: Final = 1 << 40
-PART_BYTES: Final = 32 * MIB  # of blobs, are read at once: each is in memory twice until it is where it belongs
 
 
 def blob_steps(state: DatasetState, name: str) -> tuple[Field, ...]:
@@ -101,6 +98,11 @@ class Located:
     starts: IntArray
     sizes: IntArray
     valid: Any
+
+    def slice(self, start: int, end: int) -> Located:
+        """Some of them, in their order."""
+        keys, starts, sizes, valid = (one[start:end] for one in (self.keys, self.starts, self.sizes, self.valid))
+        return replace(self, keys=keys, starts=starts, sizes=sizes, valid=valid)
 
 
 def locate_blobs(
@@ -233,16 +235,10 @@ def read_located(state: DatasetState, located: Located) -> Plan[pa.Array]:
         raise
     for number, place in enumerate(located.objects):
         here = np.flatnonzero((located.keys == number) & (lengths > 0))
-        if not len(here):
-            continue
-        ranges = ranges_of(located.starts[here], lengths[here])
-        fetched = yield from read_bytes(state.context_of(place.store), place.key, ranges)
-        gathered = _kernels.gather_ranges(fetched.buffer, fetched.offsets, lengths[here])
-        data = np.frombuffer(memoryview(gathered), dtype=np.uint8)
-        if len(data) == len(out):
-            out = data
-        else:
-            _scatter(out, offsets[here], lengths[here], data)
+        for part in parts_of(located.starts[here], lengths[here], offsets[here]):
+            fetched = yield from read_bytes(state.context_of(place.store), place.key, part.ranges)
+            part.fill(out, fetched)
+            del fetched  # before there is more
     return binaries(located.valid, offsets, out)
 
 
@@ -263,14 +259,6 @@ def _check_ends(located: Located) -> Plan[None]:
                 raise FormatError(
                     f"a blob ends at {end}, behind the end of its file at {meta.size_bytes}", path=place.key
                 )
-
-
-def _scatter(out: Any, starts: IntArray, lengths: IntArray, data: Any) -> None:
-    """Copy consecutive pieces of `data` to their places in `out`."""
-    position = 0
-    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-        out[start : start + length] = data[position : position + length]
-        position += length
 
 
 class BlobBinaries:

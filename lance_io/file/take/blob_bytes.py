@@ -7,22 +7,27 @@ told otherwise, because blobs are large; whoever opens one file asks for what is
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io.errors import FormatError
+from lance_io.levels.row_sizes import cut_by_size
+from lance_io.limits import MIB
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.data_file import OpenedFile
     from lance_io.format.schema import Field
     from lance_io.spans import Fetched, IntArray
+
+
+PART_BYTES: Final = 32 * MIB  # of blobs, are read at once: each is in memory twice until it is where it belongs
 
 
 def has_bytes(field: Field) -> bool:
@@ -40,7 +45,7 @@ def shown(field: Field) -> Field:
 
 
 def with_bytes(file: OpenedFile, fields: Sequence[Field], arrays: Sequence[pa.Array]) -> FileSteps[list[pa.Array]]:
-    """Columns with the descriptions of blobs replaced by their bytes, one round for each column of blobs.
+    """Columns with the descriptions of blobs replaced by their bytes, one round for each `PART_BYTES` of a column.
 
     Raises `FormatError` for blobs that reach beyond the file, or that together are larger than it.
     """
@@ -70,12 +75,57 @@ def _read(file: OpenedFile, field: Field, descriptions: pa.StructArray) -> FileS
     np.cumsum(sizes, out=offsets[1:])
     if int(offsets[-1]) > end:
         raise FormatError(f"blobs of `{field.name}` are larger together than the file, {end} bytes", path=file.key)
-    data: object = b""
-    there = np.flatnonzero(sizes)
-    if len(there):
-        fetched: Fetched = yield Ranges(starts[there], starts[there] + sizes[there])
-        data = _kernels.gather_ranges(fetched.buffer, fetched.offsets, sizes[there])
+    data: Any = np.empty(int(offsets[-1]), np.uint8)
+    for part in parts_of(starts, sizes, offsets):
+        fetched: Fetched = yield part.ranges
+        part.fill(data, fetched)
+        del fetched  # before there is more
     return binaries(valid, offsets, data)
+
+
+class BlobPart:
+    """Bytes of some blobs of one object that are read at once.
+
+    ranges  of the object
+    """
+
+    __slots__ = ("_lengths", "_places", "ranges")
+
+    def __init__(self, starts: IntArray, lengths: IntArray, places: IntArray) -> None:
+        self.ranges = Ranges(starts, starts + lengths)
+        self._lengths = lengths
+        self._places = places
+
+    def fill(self, out: Any, fetched: Fetched) -> None:
+        """Put what was fetched where it belongs."""
+        lengths, first = self._lengths, int(self._places[0])
+        gathered = _kernels.gather_ranges(fetched.buffer, fetched.offsets, lengths)
+        data = np.frombuffer(memoryview(gathered), dtype=np.uint8)
+        if int(self._places[-1] + lengths[-1]) - first == len(data):  # no others lie between them
+            out[first : first + len(data)] = data
+            return
+        position = 0
+        for place, length in zip(self._places.tolist(), lengths.tolist(), strict=True):
+            out[place : place + length] = data[position : position + length]
+            position += length
+
+
+def parts_of(starts: IntArray, sizes: IntArray, places: IntArray) -> Iterator[BlobPart]:
+    """Blobs of one object in parts of at most `PART_BYTES`, whose own memory is gone before that of the next.
+
+    starts, sizes  of the blobs in the object
+    places         where their bytes go, ascending; those of blobs without bytes count for nothing
+    """
+    there = np.flatnonzero(sizes)
+    starts, sizes, places = starts[there], sizes[there], places[there]
+    cuts = -(-sizes // PART_BYTES)
+    if (cuts > 1).any():
+        first = np.repeat(np.cumsum(cuts) - cuts, cuts)
+        before = PART_BYTES * (np.arange(len(first)) - first)
+        starts, places = np.repeat(starts, cuts) + before, np.repeat(places, cuts) + before
+        sizes = np.minimum(np.repeat(sizes, cuts) - before, PART_BYTES)
+    for low, high in cut_by_size(sizes, PART_BYTES):
+        yield BlobPart(starts[low:high], sizes[low:high], places[low:high])
 
 
 def numbers_of(descriptions: pa.StructArray, name: str, valid: Any) -> IntArray:
