@@ -111,6 +111,13 @@ CAMPAIGNS: Final = (
         (Part(("tests/fuzz/test_bombs.py", "-k", "bomb"), "LANCE_IO_BOMBS", "full", "{tests} kinds of files", 1),),
     ),
     Campaign(
+        "decoded",
+        "What a fresh process takes above the opened table, of texts of 1 and of 100 MiB in files of some kilobytes, "
+        "and of blobs: scans of values of 1 MiB may take 320 MiB, of larger ones three values and 128 MiB; takes "
+        "what they give and 128 MiB; changes `memory_limit` (128 MiB here), 256 MiB and two values.",
+        (Part(("tests/dataset/test_peaks.py",), "LANCE_IO_PEAKS", "full", "{tests} calls", 1),),
+    ),
+    Campaign(
         "cuts",
         "Files of tables, cut at every length. None may be read as something else than it was.",
         (
@@ -349,10 +356,14 @@ def run_tests(campaign: Campaign, seed: str, share: float) -> Report:
             command = [sys.executable, *part.command(), "-q", f"--junitxml={results}", "-o", "junit_family=xunit1"]
             status = call(command, {**os.environ, "CI": "true", **settings})
             tests, findings = read_results(results, shown) if results.exists() else (0, [])
+            measured = read_measured(results) if results.exists() else []
         if status and not findings:
             findings = [f"pytest ended with {status}: `{report.commands[-1]}`"]
         report.findings += findings
         report.cases.append(cases_text(part, share, tests))
+        if measured:
+            head = ["| Values | Call | Peak | At most |", "|---|---|---|---|"]
+            report.details = "\n".join([*head, *[f"| {line} |" for line in measured]])
     return report
 
 
@@ -391,6 +402,12 @@ def read_results(path: Path, settings: str) -> tuple[int, list[str]]:
                 f"`{case.attrib['name']}`: {trouble.tag}, `{words.replace('`', ' ')}`; again by\n\n      {again}"
             )
     return len(cases), findings
+
+
+def read_measured(path: Path) -> list[str]:
+    """What tests have measured, the cells of a line each."""
+    properties = ElementTree.parse(path).iter("property")
+    return [one.attrib["value"] for one in properties if one.attrib.get("name") == "measured"]
 
 
 # -- mutants ---------------------------------------------------------------------------------------------------------

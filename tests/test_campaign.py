@@ -22,7 +22,8 @@ import os
 import pathlib
 import time
 
-def test_small():
+def test_small(record_property):
+    record_property("measured", "a scan | 7 MiB")
     assert int(os.environ["SIZE"]) < 5, "the number was | large"
 
 def test_seed():
@@ -58,6 +59,7 @@ def test_findings_are_told_with_a_command_that_shows_them_again(project: Path, s
     done = subprocess.run([sys.executable, "-c", script(project, size)], cwd=CHECKOUT, capture_output=True, text=True)
     page = (project / "page.md").read_text()
     assert "seed 7" in done.stdout
+    assert "| a scan | 7 MiB |\n" in page
     assert f"3 tests of size {size}" in page and "| 2" in page and "`abc1234`" in page
     assert done.returncode == (size > 5), done.stdout + done.stderr
     if size < 5:
@@ -145,7 +147,7 @@ def test_every_seed_is_the_date_or_a_number(
     for wrong in (["--seed", "x"], ["nothing"]):
         with pytest.raises(SystemExit):
             campaign.parse(wrong)
-    assert "there are damage, cuts" in capsys.readouterr().err
+    assert "there are damage, bombs" in capsys.readouterr().err
 
 
 def test_the_page_has_every_campaign_that_is_known_and_no_other() -> None:

@@ -245,7 +245,7 @@ async def test_parts_are_made_as_they_are_needed(
     try:
         if is_on_loop:
             async with lance_io.AsyncDataset.open(uri) as dataset:
-                batches = dataset.to_batches(batch_size=3)
+                batches: Any = dataset.to_batches(batch_size=3)
                 first = await anext(batches)
                 held = tracemalloc.get_traced_memory()[1]
                 await batches.aclose()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 CHUNK_BYTES: Final = 16 * MIB  # of a result that is many batches
+PART_BYTES_MAX: Final = 20 * MIB  # of the result that is one batch: a part may turn out a little larger than a chunk
+LARGE_ROWS_MAX: Final = 64  # of a chunk, are joined one by one: Arrow's `take` allocates more than they are
 MAPPINGS_MAX: Final = 1 << 14  # a process may have four times as many
 
 
@@ -94,7 +96,9 @@ class OrderedPieces:
             sizes = np.zeros(max(int(results[-1]) for results, _ in parts) + 1 - first, np.int64)
             for results, batch in parts:
                 sizes[results - first] = row_sizes(batch.columns, batch.num_rows)
-            for start, end in cut_by_size(sizes, CHUNK_BYTES):
+            total = int(sizes.sum())
+            most = total if total <= PART_BYTES_MAX else CHUNK_BYTES
+            for start, end in cut_by_size(sizes, most):
                 yield _in_order(parts, first + start, first + end)
             del parts, batch
 
@@ -126,8 +130,15 @@ def _in_order(parts: list[tuple[IntArray, pa.RecordBatch]], start: int, end: int
         if low < high:
             found.append(batch.slice(low, high - low))
             places.append(results[low:high])
-    columns = [concat([batch.column(at) for batch in found]) for at in range(found[0].num_columns)]
-    joined = pa.RecordBatch.from_arrays(columns, schema=found[0].schema)
     if len(places) == 1:
-        return joined
-    return joined.take(numbers(np.argsort(np.concatenate(places))))
+        return _joined(found)
+    order = np.argsort(np.concatenate(places))
+    if len(order) > LARGE_ROWS_MAX:
+        return _joined(found).take(numbers(order))
+    rows = [batch.slice(row, 1) for batch in found for row in range(batch.num_rows)]
+    return _joined([rows[at] for at in order.tolist()])
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    columns = [concat([batch.column(at) for batch in batches]) for at in range(batches[0].num_columns)]
+    return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
