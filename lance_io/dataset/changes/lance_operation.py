@@ -135,7 +135,7 @@ class LanceOperation(OperationsNotOffered):
         removed_fragment_ids  fragments that lost all rows
         updated_fragments     whole new state of fragments that changed
         new_fragments         of id 0, with the rewritten rows
-        fields_modified       ids of fields whose files were replaced ("rewrite_columns" only)
+        fields_modified       ids of fields whose files were replaced; indices over them no longer cover the fragments
         fields_for_preserving_frag_bitmap  ids of fields whose values changed
         update_mode           "rewrite_rows" (also when empty) or "rewrite_columns"
         updated_fragment_offsets  per fragment the changed rows, as Roaring bytes

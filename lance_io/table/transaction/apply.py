@@ -229,8 +229,9 @@ def _update(draft: Draft, operation: ops.Update) -> None:
                 moved.append(fragment.id)
     if operation.update_mode == "rewrite_rows" and moved:
         draft.indices = coverage.with_moved(draft.indices, operation, moved, touched)
-    if operation.update_mode == "rewrite_columns":
+    if operation.fields_modified:  # whatever the mode
         draft.indices = coverage.without_fragments(draft.indices, operation.fields_modified, touched)
+    if operation.update_mode == "rewrite_columns":
         _stamp_columns(draft, operation)
 
 

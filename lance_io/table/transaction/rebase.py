@@ -58,7 +58,7 @@ def adapt(mine: Transaction, other: Transaction) -> Transaction:
     An index that was built while columns it is over were rewritten does not know the fragments that have new ones.
     """
     built, update = mine.operation, other.operation
-    if not isinstance(built, CreateIndex) or not isinstance(update, Update) or update.update_mode != "rewrite_columns":
+    if not isinstance(built, CreateIndex) or not isinstance(update, Update) or not update.fields_modified:
         return mine
     gone = {fragment.id for fragment in update.updated_fragments}
     indices = tuple(without_fragments(built.new_indices, update.fields_modified, gone))
