@@ -219,7 +219,7 @@ def _commit(
     files: CommitFiles,
     alongside: Sequence[Plan[Any]],
     *,
-    defers: bool,
+    defers: bool | None,
 ) -> Plan[tuple[DatasetState, CompactionMetrics]]:
     """files: what was made for the second commit, whose outcome says what becomes of it."""
     metrics = sum((result.metrics for result in results), CompactionMetrics())
@@ -232,14 +232,14 @@ def _commit(
     added_files(None, Rewrite(_groups(ordered, next_id)))  # refused before ids are reserved for what cannot be
     if num_new:
         moved = yield from _recorded_moves(state, ordered, defers=defers)
-        rewrite = Transaction(read_version, Rewrite(_groups(ordered, next_id), moved_rows=moved))
+        rewrite = Transaction(read_version, Rewrite(_groups(ordered, next_id), moved_rows=moved, defers=bool(defers)))
         reserve = Transaction(read_version, ReserveFragments(num_new))
         request = CommitRequest(reserve, base=state.manifest, alongside=alongside, followed_by=rewrite)
         reserved = yield from commit(commit_target(state), request)
         next_id = (reserved.manifest.max_fragment_id or 0) - num_new + 1
         state, alongside = move_to(state, reserved), ()
     moved = yield from _recorded_moves(state, ordered, defers=defers)
-    rewrite = Transaction(read_version, Rewrite(_groups(ordered, next_id), moved_rows=moved))
+    rewrite = Transaction(read_version, Rewrite(_groups(ordered, next_id), moved_rows=moved, defers=bool(defers)))
     request = CommitRequest(rewrite, base=state.manifest, files=files, alongside=alongside)
     after = move_to(state, (yield from commit(commit_target(state), request)))
     yield from after_commit(after)
@@ -263,25 +263,28 @@ def _groups(results: Sequence[RewriteResult], next_id: int) -> tuple[RewriteGrou
 
 
 def _recorded_moves(
-    state: DatasetState, results: Sequence[RewriteResult], *, defers: bool
-) -> Plan[tuple[bytes, ...] | None]:
+    state: DatasetState, results: Sequence[RewriteResult], *, defers: bool | None
+) -> Plan[tuple[bytes | None, ...] | None]:
     """Where rows were, for the fragment reuse index; None where indices are told otherwise.
 
     A table that has such a record goes on with it: its indices name fragments that are gone, and only it says what
     became of them.
     """
-    moves = tuple(result.row_addrs for result in results if result.row_addrs is not None)
+    moves = tuple(result.row_addrs for result in results)
+    if defers is None and not state.has_stable_row_ids:
+        return moves
     has_record = find_reuse((yield from load_indices(state))) is not None
     if not defers and not has_record:
         return None
-    if len(moves) == len(results):
-        return moves
-    if has_record:
-        raise OperationError(
-            "a task was executed when the table had no index, and does not say where its rows were: execute it again",
-            path=state.location.uri,
-        )
-    return None
+    if None in moves and defers:
+        if has_record:
+            raise OperationError(
+                "a task was executed when the table had no index, and does not say where its rows were: execute it "
+                "again",
+                path=state.location.uri,
+            )
+        return None
+    return moves
 
 
 # -- all of it ---------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ Verify = Literal["write", "read"]
 
 CONFIG_PREFIX: Final = "lance.compaction."
 _NOT_IN_CONFIG: Final = frozenset(("num_threads", "io_buffer_size", "excluded_fragment_ids", "memory_limit", "verify"))
+_NEVER_DEFERS: Final = "never_defer_index_remap"  # in JSON, where pylance knows true and false
 _LIMITS: Final = ("max_source_fragments", "max_source_rows", "max_source_bytes")
 
 
@@ -41,7 +42,8 @@ class CompactionOptions:
     compaction_mode           "reencode" decodes and encodes anew, which gives full pages; "force_binary_copy" copies
                               pages as they are and fails where it cannot, "try_binary_copy" reencodes there
     binary_copy_read_batch_bytes  bytes of pages that are read at once
-    defer_index_remap         leave indices as they are, and record where their rows went
+    defer_index_remap         True leaves all indices as they are, and records where their rows went; False takes the
+                              rows out of them; None does the first for indices that are known to bear it
     max_source_fragments, max_source_rows, max_source_bytes  no further task is begun beyond these
     excluded_fragment_ids     fragments that stay as they are
     data_storage_version      file version of new data files, None for the table's
@@ -60,7 +62,7 @@ class CompactionOptions:
     io_buffer_size: int | None = None
     compaction_mode: CompactionMode | None = None
     binary_copy_read_batch_bytes: int = 16 * MIB
-    defer_index_remap: bool = False
+    defer_index_remap: bool | None = None
     max_source_fragments: int | None = None
     max_source_rows: int | None = None
     max_source_bytes: int | None = None
@@ -85,7 +87,9 @@ class CompactionOptions:
 
     def to_json(self) -> dict[str, Any]:
         """As pylance's tasks carry them; ours are there only where they are not the default."""
-        values = asdict(self)
+        values = {**asdict(self), "defer_index_remap": bool(self.defer_index_remap)}
+        if self.defer_index_remap is False:
+            values[_NEVER_DEFERS] = True
         values["excluded_fragment_ids"] = list(self.excluded_fragment_ids)
         for name in ("memory_limit", "verify"):
             if values[name] == getattr(_DEFAULTS, name):
@@ -104,6 +108,8 @@ class CompactionOptions:
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; what is not known is left out."""
         known = {name: value for name, value in values.items() if name in _NAMES}
+        if not known.get("defer_index_remap"):
+            known["defer_index_remap"] = False if values.get(_NEVER_DEFERS) else None
         known["excluded_fragment_ids"] = tuple(known.get("excluded_fragment_ids") or ())
         mode = known.get("compaction_mode")
         known["compaction_mode"] = next((ours for ours, theirs in _MODE_NAMES.items() if mode in (ours, theirs)), None)
@@ -161,7 +167,7 @@ def _parse(name: str, text: str) -> Any:
     """A value of the configuration. Raises `UsageError`."""
     kind = _NAMES[name]
     try:
-        if kind == "bool":
+        if kind.startswith("bool"):
             return {"true": True, "false": False}[text.lower()]
         if kind.startswith("int"):
             return _check_type(name, int(text))
@@ -176,7 +182,7 @@ def _check_type(name: str, value: Any) -> Any:
         if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
             raise TypeError(f"'{type(value).__name__}' object is not an instance of 'Sequence'")
         return tuple(_count(name, one) for one in value)
-    if kind == "bool":
+    if kind.startswith("bool"):
         if not isinstance(value, bool):
             raise TypeError(f"{name} must be a bool, found {value!r}")
         return value

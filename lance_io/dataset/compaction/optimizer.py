@@ -213,7 +213,11 @@ class DatasetOptimizer:
                                   as many stay as they are, and do not part those that are put together
         materialize_deletions, materialize_deletions_threshold  whether fragments are rewritten for their deleted rows,
                                   where these are more than this share of all: 0.1 by default
-        defer_index_remap         record where rows went instead of taking them out of indices
+        defer_index_remap         where row ids are not stable: True leaves all indices as they are, and records where
+                                  their rows went; False takes these rows out of them. By default those indices stay
+                                  that find their rows by the record, whatever pylance does next: not B-trees and full
+                                  text indices, nor HNSW indices once rows are deleted. They are kept from growing the
+                                  table's versions: above 200 kB of record rows are taken out of them
         num_threads               accepted; work is bounded by the processors
         batch_size                rows that are handed on at once
         compaction_mode           "reencode", the default, makes full pages; "force_binary_copy" copies pages as they

@@ -1,8 +1,10 @@
 """The fragment reuse index: where rows went by compactions that left indices as they are (spec: indices, 1).
 
 It is an entry of the index section without files. For each such compaction it lists the addresses of the rows that were
-moved, and the fragments that they came from and went to: the n-th address is the n-th row of the new fragments. Bitmaps
-of indices go on naming the old fragments; whoever reads an index maps what it finds.
+moved, and the fragments that they came from and went to: the n-th address is the n-th row of the new fragments. Files
+of indices go on naming the old addresses; whoever reads an index maps what it finds. Bitmaps name the old fragments
+until the next commit writes the section, which names what became of them, as pylance does: so the bitmap of an index
+does not say which compactions its files know.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.roaring import U32Array
 
 _TYPE: Final = "/lance.table.FragmentReuseIndexDetails"
+_TRIMMED_BYTES: Final = 1024  # a record of fewer bytes keeps, as pylance's, what no index needs beside what one does
 
 Details = table_pb2.FragmentReuseIndexDetails
 
@@ -64,6 +67,11 @@ def record_moves(
         for side, fragments in ((group.old_fragments, old), (group.new_fragments, new)):
             for one in fragments:
                 side.add(id=one.id, physical_rows=one.physical_rows or 0, num_deleted_rows=one.num_deleted_rows or 0)
+    return _entry(known, details, version)
+
+
+def _entry(known: IndexMetadata | None, details: Details, version: int) -> IndexMetadata:
+    """The entry of a record; changed content has a name of its own."""
     listed = (group for one in details.inline.versions for group in one.groups)
     covered = frozenset(fragment.id for group in listed for fragment in group.new_fragments)
     message = table_pb2.IndexMetadata()
@@ -89,6 +97,91 @@ def map_coverage(fragment_ids: frozenset[int], reuse: IndexMetadata | None) -> f
             else:
                 fragment_ids -= old
     return fragment_ids
+
+
+def is_readable(entry: IndexMetadata | None) -> bool:
+    """Whether what the entry says is in the entry; else it is in a file of its own."""
+    if entry is None or entry.message is None:
+        return True
+    details = parse_message(Details, entry.message.index_details.value, "fragment reuse index")
+    return not details.HasField("external")
+
+
+def size_bytes(entry: IndexMetadata | None) -> int:
+    """What the record takes in each manifest."""
+    return 0 if entry is None or entry.message is None else len(entry.message.index_details.value)
+
+
+def relying(entry: IndexMetadata | None, indices: Iterable[IndexMetadata]) -> frozenset[str]:
+    """The segments (by UUID) that may find rows only by the record. Raises as `record_moves`."""
+    groups = _destinations(_decode(entry))
+    known = _covered_by_now(entry, indices)
+    return frozenset(one.uuid for one, covered in known if any(_needs(one, covered, *group) for group, _, _ in groups))
+
+
+def trimmed(entry: IndexMetadata, indices: Sequence[IndexMetadata]) -> IndexMetadata | None:
+    """The record without what no index needs; None where none needs any of it. Raises as `record_moves`."""
+    details = _decode(entry)
+    known = _covered_by_now(entry, indices)
+    kept = [
+        (place, group)
+        for key, place, group in _destinations(details)
+        if any(_needs(one, covered, *key) for one, covered in known)
+    ]
+    if not kept:
+        return None
+    num_groups = sum(len(one.groups) for one in details.inline.versions)
+    if size_bytes(entry) <= _TRIMMED_BYTES or len(kept) == num_groups:
+        return entry
+    left = Details()
+    for place, one in enumerate(details.inline.versions):
+        groups = [group for at, group in kept if at == place]
+        if groups:
+            left.inline.versions.add(dataset_version=one.dataset_version, groups=groups)
+    return _entry(entry, left, entry.dataset_version)
+
+
+def _covered_by_now(
+    entry: IndexMetadata | None, indices: Iterable[IndexMetadata]
+) -> list[tuple[IndexMetadata, frozenset[int] | None]]:
+    """The segments of indices, and the fragments that each covers; None where it does not say."""
+    return [
+        (one, None if one.fragment_ids is None else map_coverage(one.fragment_ids, entry))
+        for one in indices
+        if not one.is_system
+    ]
+
+
+def _destinations(details: Details) -> list[tuple[tuple[int, frozenset[int]], int, Details.Group]]:
+    """All groups, oldest first: the version that it was committed on and where its rows are by now; its place; itself.
+
+    place  of the version in the record
+    """
+    found = []
+    became: dict[int, frozenset[int]] = {}
+    for place in reversed(range(len(details.inline.versions))):
+        version = details.inline.versions[place]
+        groups = []
+        for group in version.groups:
+            new = (one.id for one in group.new_fragments)
+            ids = frozenset[int]().union(*(became.get(one, frozenset((one,))) for one in new))
+            groups.append(((version.dataset_version, ids), place, group))
+        became.update((old.id, key[1]) for key, _, group in groups for old in group.old_fragments)
+        found += groups[::-1]
+    return found[::-1]
+
+
+def _needs(index: IndexMetadata, covered: frozenset[int] | None, version: int, fragment_ids: frozenset[int]) -> bool:
+    """Whether the files of a segment may name rows as they were before a compaction.
+
+    version       that the compaction was committed on
+    fragment_ids  fragments that hold its rows by now
+    A segment that was built from a later version does not. A merge of segments and new rows keeps the version of the
+    first of them, so that of others it is not known.
+    """
+    if index.dataset_version > version:
+        return False
+    return covered is None or not covered.isdisjoint(fragment_ids)
 
 
 def _decode(entry: IndexMetadata | None) -> Details:

@@ -29,6 +29,18 @@ MEM_WAL: Final = "__lance_mem_wal"
 _ROW_ID_DETAILS: Final = frozenset(  # kinds of index that find rows by row id; zone maps and others find addresses
     {"BitmapIndexDetails", "LabelListIndexDetails", "NGramIndexDetails", "InvertedIndexDetails", "VectorIndexDetails"}
 )
+_MOVED_DETAILS: Final = (
+    frozenset(  # kinds that pylance goes on finding rows by, whatever it does after a record of moves
+        {
+            "BitmapIndexDetails",
+            "LabelListIndexDetails",
+            "NGramIndexDetails",
+            "ZoneMapIndexDetails",
+            "BloomFilterIndexDetails",
+            "VectorIndexDetails",
+        }
+    )
+)
 _SCALAR_DETAILS: Final = frozenset({"BTreeIndexDetails", "BitmapIndexDetails"})  # pylance's merges find keys by these
 _BITMAP_VALUES_MAX: Final = 1 << 26  # fragments; far above any table, far below what a hostile bitmap could announce
 
@@ -77,6 +89,26 @@ class IndexMetadata:
     def file_paths(self) -> tuple[str, ...]:
         """Its files below its folder; empty when it does not say (older releases)."""
         return () if self.message is None else tuple(file.path for file in self.message.files)
+
+    @property
+    def follows_moves(self) -> bool:
+        """Whether it is of a kind that finds its rows by a record of where they went, now and after what pylance does.
+
+        Not so B-trees and full text indices: the compaction of pylance 14 that follows such a record rewrites their
+        files without it, and they find nothing any more.
+        """
+        return self._kind in _MOVED_DETAILS
+
+    @property
+    def may_be_graph(self) -> bool:
+        """Whether it may be a graph of vectors (HNSW), of which pylance 14 finds nothing once a row of it is gone.
+
+        Older releases do not say it of any vector index.
+        """
+        if self.message is None or self._kind != "VectorIndexDetails":
+            return False
+        value = self.message.index_details.value
+        return not value or parse_message(table_pb2.VectorIndexDetails, value, "vector index").HasField("hnsw")
 
     @property
     def names_rows_by_id(self) -> bool:

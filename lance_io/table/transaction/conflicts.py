@@ -279,7 +279,7 @@ def _check_replace_drop(mine: ops.Operation, other: ops.Operation) -> Verdict:
 
 def _check_rewrite_index(mine: ops.Operation, other: ops.Operation) -> Verdict:
     """b: one built an index over rows that the other one moved. Mine may record where whole groups of them went."""
-    if isinstance(mine, ops.Rewrite) and mine.moved_rows is not None:
+    if isinstance(mine, ops.Rewrite) and mine.moved_rows is not None and mine.defers:
         assert isinstance(other, ops.CreateIndex)
         groups = [_ids(group.old_fragments) for group in mine.groups]
         covered = [index.fragment_ids for index in other.new_indices]

@@ -209,9 +209,9 @@ class Draft:
 
     @property
     def indices(self) -> list[IndexMetadata]:
-        """The entries of the index section; setting them marks them as changed."""
+        """The entries of the index section, by the fragments that are there; setting them marks them as changed."""
         if self._indices is None:
-            return decode_indices(self._section) if self._section is not None else []
+            return coverage.named_by_now(decode_indices(self._section)) if self._section is not None else []
         return self._indices
 
     @indices.setter
@@ -261,6 +261,8 @@ class Draft:
         indices = self.indices
         if coverage.without_known_fields(indices, field_ids):
             indices = self.indices = coverage.with_known_fields(indices, field_ids)
+        if self._indices is not None:
+            indices = self.indices = coverage.with_needed_record(indices)
         section = self._section if self._indices is None else encode_indices(self._indices) or None
         return section, any(index.covering_fields for index in indices)
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from lance_io.errors import OperationError
 from lance_io.proto import table_pb2
-from lance_io.table.manifest.fragment_reuse import find_reuse, map_coverage, record_moves
+from lance_io.table.manifest import fragment_reuse as reuse_record
+from lance_io.table.manifest.fragment_reuse import find_reuse, map_coverage
+from lance_io.table.transaction.deferred_moves import with_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -32,6 +34,30 @@ def without_known_fields(indices: Iterable[IndexMetadata], field_ids: Collection
 
 def _knows_fields(index: IndexMetadata, field_ids: Collection[int]) -> bool:
     return index.is_system or all(one in field_ids for one in index.fields)
+
+
+def named_by_now(indices: Sequence[IndexMetadata]) -> list[IndexMetadata]:
+    """The entries with the fragments that they cover by now: bitmaps may name those that a compaction has moved.
+
+    Where the record of it cannot be read, they go on naming them.
+    """
+    reuse = find_reuse(indices)
+    if reuse is None or not reuse_record.is_readable(reuse):
+        return [*indices]
+    found = []
+    for index in indices:
+        ids = None if index.is_system or index.fragment_ids is None else map_coverage(index.fragment_ids, reuse)
+        found.append(index if ids is None or ids == index.fragment_ids else replace(index, fragment_ids=ids))
+    return found
+
+
+def with_needed_record(indices: Sequence[IndexMetadata]) -> list[IndexMetadata]:
+    """The entries without what the record of moved rows says for no index any more."""
+    reuse = find_reuse(indices)
+    if reuse is None or not reuse_record.is_readable(reuse):
+        return [*indices]
+    left = reuse_record.trimmed(reuse, indices)
+    return [one for one in (left if index is reuse else index for index in indices) if one is not None]
 
 
 def with_created(indices: Iterable[IndexMetadata], operation: CreateIndex) -> list[IndexMetadata]:
@@ -71,13 +97,14 @@ def _check_segments(kept: Sequence[IndexMetadata], new: Sequence[IndexMetadata])
 
 
 def without_fragments(
-    indices: Iterable[IndexMetadata], fields: Collection[int], fragment_ids: Collection[int]
+    indices: Sequence[IndexMetadata], fields: Collection[int], fragment_ids: Collection[int]
 ) -> list[IndexMetadata]:
     """Columns `fields` of some fragments were written anew: the indices over them no longer know these fragments."""
     gone = frozenset(fragment_ids)
     touched = frozenset(fields)
+    is_known = reuse_record.is_readable(find_reuse(indices))  # else bitmaps may name others for these
     return [
-        replace(index, fragment_ids=index.fragment_ids - gone)
+        replace(index, fragment_ids=index.fragment_ids - gone if is_known else frozenset())
         if index.fragment_ids is not None and not touched.isdisjoint(index.fields)
         else index
         for index in indices
@@ -119,7 +146,7 @@ def with_rewritten(
     Raises `OperationError` for an index that covers a part of a group.
     """
     if operation.moved_rows is not None:
-        return _with_moves(list(indices), operation, new_ids, version)
+        return with_recorded(indices, operation, new_ids, version)
     rebuilt = {one.old_id: one for one in operation.rewritten_indices}
     found = []
     for index in indices:
@@ -132,21 +159,6 @@ def with_rewritten(
         else:
             found.append(_shrunk(index, operation))
     return found
-
-
-def _with_moves(
-    indices: list[IndexMetadata], operation: Rewrite, new_ids: Sequence[frozenset[int]], version: int
-) -> list[IndexMetadata]:
-    """All entries as they are, and the record of where rows went."""
-    assert operation.moved_rows is not None
-    groups = []
-    for addresses, group, ids in zip(operation.moved_rows, operation.groups, new_ids, strict=True):
-        numbered = zip(group.new_fragments, sorted(ids), strict=True)
-        new = [replace(fragment, id=fragment_id) for fragment, fragment_id in numbered]
-        groups.append((addresses, group.old_fragments, new))
-    known = find_reuse(indices)
-    recorded = record_moves(known, version, groups)
-    return [*(index for index in indices if index is not known), recorded]
 
 
 def _carry(index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozenset[int]]) -> IndexMetadata:

@@ -94,13 +94,15 @@ class RewrittenIndex:
 class Rewrite:
     """Compaction: the same rows in other fragments.
 
-    moved_rows  addresses of the rows of each group (treemaps), where indices stay as they are and the fragment reuse
-                index says where their rows went; None where it does not. Not part of the stored transaction
+    moved_rows  addresses of the rows of each group (treemaps; None where they are not known), for the fragment reuse
+                index, which says where rows went; None where it does not. Not part of the stored transaction
+    defers      True for all indices to stay as they are; otherwise those do that are known to find their rows so
     """
 
     groups: tuple[RewriteGroup, ...]
     rewritten_indices: tuple[RewrittenIndex, ...] = ()
-    moved_rows: tuple[bytes, ...] | None = None
+    moved_rows: tuple[bytes | None, ...] | None = None
+    defers: bool = True
 
 
 @dataclass(frozen=True)
