@@ -136,6 +136,23 @@ class SourceRows:
             if low < high:
                 yield first, slice(low, high), load
 
+    @property
+    def has_any_order(self) -> bool:
+        """Whether `rows_of` can be asked: nothing is on local disk, and pieces have no dictionaries to be joined."""
+        return not self.is_spilled and (len(self._held) < 2 or not any(map(_holds_dictionary, self.schema.types)))
+
+    def rows_of(self, rows: NDArray[np.int64]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.int64]]]:
+        """Some rows by their numbers, in any order: each piece that has some, which of its rows, which of `rows`."""
+        pieces = np.searchsorted(self.starts, rows, side="right") - 1
+        order = np.argsort(pieces, kind="stable")
+        numbers, firsts = np.unique(pieces[order], return_index=True)
+        for number, chosen in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
+            yield self._held[number], rows[chosen] - self.starts[number], chosen
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each row; of rows that are in memory."""
+        return np.concatenate([row_sizes(piece.columns, piece.num_rows) for piece in self._held])
+
     def _load(self, number: int) -> Plan[pa.RecordBatch]:
         if not self.is_spilled:
             return self._held[number]
@@ -146,3 +163,9 @@ class SourceRows:
         """Free what is held."""
         self._held = []
         self._spilled.close()
+
+
+def _holds_dictionary(dtype: pa.DataType) -> bool:
+    return pt.is_dictionary(dtype) or any(
+        _holds_dictionary(dtype.field(place).type) for place in range(dtype.num_fields)
+    )

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io._kernels import SliceFilter
+    from lance_io.dataset.join.placed_rows import RowPositions
     from lance_io.dataset.join.source_rows import SourceRows
     from lance_io.dataset.merge.merge_clauses import MergeClauses
     from lance_io.dataset.merge.source_fit import SourceFit
@@ -85,6 +86,7 @@ class RowMatches:
     """What was found; see `Matches` for the methods that say it.
 
     moves_updated  rows that are updated are deleted where they are, as they are written elsewhere
+    positions      of rows in the table, where pairs are wanted in their order and not in that of the source
     """
 
     def __init__(
@@ -95,7 +97,9 @@ class RowMatches:
         *,
         moves_updated: bool,
         memory_bytes: int,
+        positions: RowPositions | None = None,
     ) -> None:
+        self.positions = positions
         self.needs_pairs = clauses.matched != "keep"
         self.needs_rest = clauses.deletes_rest
         self.num_updated = 0
@@ -134,7 +138,7 @@ class RowMatches:
         columns = {ROW: numbers(rows), ROW_ADDRESS: numbers(addresses)}
         if ROW_ID in target.schema.names:
             columns[ROW_ID] = numbers(values_of(target.column(ROW_ID))[target_rows])
-        self._pairs.add(pa.RecordBatch.from_pydict(columns), self._buckets(rows))
+        self._pairs.add(pa.RecordBatch.from_pydict(columns), self._buckets(rows, addresses))
         return kept
 
     def refuse_second(self, target: pa.RecordBatch, row: int) -> None:
@@ -156,7 +160,9 @@ class RowMatches:
     def _keep_addresses(self, kept: Offsets, addresses: npt.NDArray[np.uint64]) -> None:
         kept.add_addresses(np.sort(addresses) if (addresses[1:] < addresses[:-1]).any() else addresses)
 
-    def _buckets(self, rows: IntArray) -> IntArray:
+    def _buckets(self, rows: IntArray, addresses: npt.NDArray[np.uint64]) -> IntArray:
+        if self.positions is not None:
+            return self.positions.of(addresses) * self._pairs.num_buckets // self.positions.num_rows
         return rows * self._pairs.num_buckets // len(self.is_matched)
 
     # -- what came of it ----------------------------------------------------------------------------------------------
@@ -180,6 +186,14 @@ class RowMatches:
             start, end = (-(-edge * num_rows // num_buckets) for edge in (bucket, bucket + 1))
             order = _in_order(values_of(pairs.column(ROW)), values_of(pairs.column(ROW_ADDRESS)), start, end)
             yield start, end, pairs.take(numbers(order))
+
+    def updated_in_table(self) -> Iterable[pa.RecordBatch]:
+        """The pairs in the order of the table, with `positions`: row of the source, address, perhaps id."""
+        for bucket in range(self._pairs.num_buckets):
+            parts = list(self._pairs.take(bucket))
+            if parts:
+                pairs = pa.concat_batches(parts)
+                yield pairs.take(numbers(np.argsort(values_of(pairs.column(ROW_ADDRESS)), kind="stable")))
 
     def close(self) -> None:
         """Free what is left."""

@@ -18,6 +18,7 @@ from lance_io.dataset.changes.delete_rows import deletion_of
 from lance_io.dataset.changes.rewrite_rows import files_like
 from lance_io.dataset.changes.row_progress import RowProgress
 from lance_io.dataset.columns.rewrite_columns import column_files
+from lance_io.dataset.join.placed_rows import RowPositions
 from lance_io.dataset.join.source_rows import SourceRows
 from lance_io.dataset.merge.inserted_keys import InsertedKeys
 from lance_io.dataset.merge.match_rows import MergeConditions, RowMatches, match_rows
@@ -207,12 +208,16 @@ class _Merge:
         return RowProgress(self._progress, matches.num_updated + self._num_inserts(matches))
 
     def _new_matches(self, patches: bool) -> RowMatches:
+        """What is to be found; with stable row ids in the order of the table: there ids take few bytes."""
+        places_rows = not patches and self._clauses.matched == "update" and self._source.has_any_order
+        places_rows = places_rows and self._state.has_stable_row_ids
         return RowMatches(
             self._clauses,
             compile_conditions(self._state, self._clauses, self._fit),
             self._source.num_rows,
             moves_updated=not patches,
             memory_bytes=self._limit_bytes // 8,
+            positions=RowPositions(self._state, self._state.all_places) if places_rows else None,
         )
 
     def _write_rows(

@@ -1,5 +1,8 @@
 """Rows that a merge writes as a whole: updated ones in the order of the source, then inserted ones (operations, 2.3).
 
+Updated ones that keep stable ids come in the order of the table, as in pylance, where ids take few bytes; but of a
+source that is on local disk in its own order.
+
 Columns that the source lacks come from the table for updated rows, and are null for inserted ones.
 """
 
@@ -23,6 +26,7 @@ from lance_io.dataset.version.column_lists import project
 from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.format.schema import Schema
 from lance_io.levels.arrays import numbers, values_of
+from lance_io.levels.join import join_arrays
 from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.plans.cpu_requests import Compute
 
@@ -88,6 +92,9 @@ class RowWriter:
 
     def write_updated(self, matches: RowMatches) -> Plan[None]:
         """Write the rows that have matches that count."""
+        if matches.positions is not None:
+            yield from self._write_placed(matches)
+            return
         ranges = iter(matches.updated())
         while (found := (yield Compute(partial(next, ranges, None), lambda: 1 << 20))) is not None:
             start, end, pairs = found
@@ -98,16 +105,43 @@ class RowWriter:
             if ROW_ID in pairs.schema.names:
                 self._ids.append(values_of(pairs.column(ROW_ID)))
 
+    def _write_placed(self, matches: RowMatches) -> Plan[None]:
+        if not matches.num_updated:
+            return
+        sizes = yield Compute(self._source.sizes, lambda: 1 << 20)
+        ranges = iter(matches.updated_in_table())
+        while (pairs := (yield Compute(partial(next, ranges, None), lambda: 1 << 20))) is not None:
+            rows = values_of(pairs.column(ROW))
+            for start, end in self._parts(sizes[rows]):
+                given = yield Compute(partial(self._gathered, rows[start:end]), lambda: self._batch_bytes)
+                yield from self._add_updated(given, pairs.slice(start, end - start))
+            if ROW_ID in pairs.schema.names:
+                self._ids.append(values_of(pairs.column(ROW_ID)))
+
+    def _gathered(self, rows: IntArray) -> list[pa.Array]:
+        """The columns of the source, of rows of any pieces."""
+        parts, chosen = [], []
+        for piece, positions, places in self._source.rows_of(rows):
+            parts.append(self._given(piece, positions))
+            chosen.append(places)
+        if len(parts) == 1:
+            return parts[0]
+        order = numbers(np.argsort(np.concatenate(chosen)))
+        return [join_arrays([*arrays]).take(order) for arrays in zip(*parts, strict=True)]
+
     def _write_pairs(self, piece: pa.RecordBatch, first: int, pairs: pa.RecordBatch) -> Plan[None]:
         positions_of_all = values_of(pairs.column(ROW)) - first
         sizes = row_sizes(piece.columns, piece.num_rows)[positions_of_all]
         for start, end in self._parts(sizes):
             part, positions = pairs.slice(start, end - start), positions_of_all[start:end]
             given = yield Compute(partial(self._given, piece, positions), lambda: piece.nbytes)
-            if self._target is None:
-                yield from self._add(given)
-            else:
-                yield from self._add_with_target(given, part.column(ROW_ADDRESS))
+            yield from self._add_updated(given, part)
+
+    def _add_updated(self, given: list[pa.Array], pairs: pa.RecordBatch) -> Plan[None]:
+        if self._target is None:
+            yield from self._add(given)
+        else:
+            yield from self._add_with_target(given, pairs.column(ROW_ADDRESS))
 
     def _parts(self, sizes: IntArray) -> Iterator[tuple[int, int]]:
         """Rows that are written at once: of the source's so many bytes, and what the table's columns let expect."""
