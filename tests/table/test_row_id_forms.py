@@ -9,7 +9,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import lance_io
@@ -114,6 +114,7 @@ def smallest(ids: list[int], joints: Sequence[int]) -> int:
 
 
 @given(st.lists(st.tuples(PIECES, st.integers(0, 3_000)), min_size=1, max_size=4))
+@example([(("stretch", 3), 0), (("sparse", 7), 0), (("sparse", 7), 0)])
 def test_the_segments_are_nearly_the_best_of_all(given_pieces: list[tuple[tuple[str, int], int]]) -> None:
     parts = [ids_of([piece], [start + 100_000 * at]) for at, (piece, start) in enumerate(given_pieces)]
     parts = [parts[at] for at in np.random.default_rng(len(parts)).permutation(len(parts))]
@@ -132,6 +133,7 @@ KINDS: dict[str, Any] = {
     "fragments in any order each": np.concatenate(
         [300_000 * k + np.random.default_rng(k).permutation(900) for k in (3, 1, 2)]
     ),
+    "few from each of three places": [*range(200_000, 207_000, 1_000), *range(100_000, 107_000, 1_000), 0, 1, 2],
     "long stretches": [first + at for first in range(0, 400_000, 400) for at in range(399)],
 }
 

@@ -232,27 +232,33 @@ def _narrow_parts(ids: U64Array, start: int, end: int, form: Form) -> list[Cut]:
 def _narrow_arrays(part: U64Array, start: int, width: int) -> list[Cut]:
     """The same for ids in any order: neighbours that lie close to each other are a segment, where they are enough."""
     size = 1 + len(part) // _PARTS_MAX
-    bounds: list[int] = [0]
-    least, greatest = _U64_MAX, 0
+    close: list[_Piece] = []
     for at, (low, high) in enumerate(zip(*(one.tolist() for one in _bounds(part, size)), strict=True)):
-        least, greatest = min(least, low), max(greatest, high)
-        if greatest - least >= _NARROW and at * size > bounds[-1]:
-            bounds.append(at * size)
-            least, greatest = low, high
-    ends: list[int] = []
-    was_short = False
-    for first, last in pairwise([*bounds, len(part)]):  # what is too short goes with its neighbour that is
-        is_short = 2 * (last - first) <= _BEGIN_BYTES[Form.ARRAY]
-        if is_short and was_short:
-            ends.pop()
-        ends.append(last)
-        was_short = is_short
-    pieces = list(pairwise([0, *ends]))
-    cost = sum(_BEGIN_BYTES[Form.ARRAY] + _array_bytes(part[first:last]) for first, last in pieces)
-    if cost >= _BEGIN_BYTES[Form.ARRAY] + width * len(part):
-        pieces = [(0, len(part))]
-    return [(start + first, start + last, Form.ARRAY) for first, last in pieces]
+        piece = (at * size, min(len(part), (at + 1) * size), low, high)
+        both = _joined(close[-1], piece) if close else piece
+        if both[3] - both[2] < _NARROW:
+            close[-1:] = [both]
+        else:
+            close.append(piece)
+    found: list[_Piece] = []
+    for piece in close:  # goes with the one before it where that takes less
+        both = _joined(found[-1], piece) if found else piece
+        if found and _piece_bytes(both) < _piece_bytes(found[-1]) + _piece_bytes(piece):
+            found.pop()
+            piece = both
+        found.append(piece)
+    if sum(map(_piece_bytes, found)) >= _BEGIN_BYTES[Form.ARRAY] + width * len(part):
+        return [(start, start + len(part), Form.ARRAY)]
+    return [(start + first, start + last, Form.ARRAY) for first, last, _, _ in found]
 
 
-def _array_bytes(ids: U64Array) -> int:
-    return _width(int(ids.max()) - int(ids.min())) * len(ids)
+_Piece = tuple[int, int, int, int]  # first and last id as indices, the least and the greatest
+
+
+def _joined(one: _Piece, other: _Piece) -> _Piece:
+    return one[0], other[1], min(one[2], other[2]), max(one[3], other[3])
+
+
+def _piece_bytes(piece: _Piece) -> int:
+    first, last, low, high = piece
+    return _BEGIN_BYTES[Form.ARRAY] + _width(high - low) * (last - first)
