@@ -3,6 +3,7 @@
 compaction_options   what may be asked for; defaults from the table's configuration
 plan_tasks           which fragments go together: candidates, bins, limits. Pure
 compaction_values    plans, tasks and results as values that travel between processes
+recorded_segments    which indices may need the record of earlier compactions
 rewrite_fragments    one task: rows of some fragments into new ones
 compact_files        plan, execute, commit as plans
 optimizer            what `dataset.optimize` is, and `Compaction`

@@ -25,6 +25,7 @@ from lance_io.dataset.compaction.compaction_values import CompactionMetrics, Rew
 from lance_io.dataset.compaction.copy_blobs import BlobCopies
 from lance_io.dataset.compaction.copy_pages import copy_pages_of, obstacle_to_copying
 from lance_io.dataset.compaction.plan_tasks import SourceFragment, plan_bins
+from lance_io.dataset.compaction.recorded_segments import segments_then
 from lance_io.dataset.compaction.rewrite_fragments import carry_lineage, new_files, rewrite_rows_of, scan_of
 from lance_io.dataset.compaction.verify_rows import verify_rows
 from lance_io.dataset.rows.deletions_and_ids import load_live, load_live_counts
@@ -230,16 +231,21 @@ def _commit(
     num_new = sum(len(result.new_fragments) for result in results)
     next_id = 0
     added_files(None, Rewrite(_groups(ordered, next_id)))  # refused before ids are reserved for what cannot be
-    if num_new:
+    then = yield from segments_then(state)
+
+    def rewrite_to(next_id: int) -> Plan[Transaction]:
         moved = yield from _recorded_moves(state, ordered, defers=defers)
-        rewrite = Transaction(read_version, Rewrite(_groups(ordered, next_id), moved_rows=moved, defers=bool(defers)))
+        groups = _groups(ordered, next_id)
+        return Transaction(read_version, Rewrite(groups, (), moved, bool(defers), then))
+
+    if num_new:
+        rewrite = yield from rewrite_to(next_id)
         reserve = Transaction(read_version, ReserveFragments(num_new))
         request = CommitRequest(reserve, base=state.manifest, alongside=alongside, followed_by=rewrite)
         reserved = yield from commit(commit_target(state), request)
         next_id = (reserved.manifest.max_fragment_id or 0) - num_new + 1
         state, alongside = move_to(state, reserved), ()
-    moved = yield from _recorded_moves(state, ordered, defers=defers)
-    rewrite = Transaction(read_version, Rewrite(_groups(ordered, next_id), moved_rows=moved, defers=bool(defers)))
+    rewrite = yield from rewrite_to(next_id)
     request = CommitRequest(rewrite, base=state.manifest, files=files, alongside=alongside)
     after = move_to(state, (yield from commit(commit_target(state), request)))
     yield from after_commit(after)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _TYPE: Final = "/lance.table.FragmentReuseIndexDetails"
 _TRIMMED_BYTES: Final = 1024  # a record of fewer bytes keeps, as pylance's, what no index needs beside what one does
+_NOTHING: Final[Mapping[int, frozenset[str]]] = {}
 
 Details = table_pb2.FragmentReuseIndexDetails
 
@@ -112,26 +113,45 @@ def size_bytes(entry: IndexMetadata | None) -> int:
     return 0 if entry is None or entry.message is None else len(entry.message.index_details.value)
 
 
-def relying(entry: IndexMetadata | None, indices: Iterable[IndexMetadata]) -> frozenset[str]:
-    """The segments (by UUID) that may find rows only by the record. Raises as `record_moves`."""
+def relying(
+    entry: IndexMetadata | None, indices: Iterable[IndexMetadata], then: Mapping[int, frozenset[str]] = _NOTHING
+) -> frozenset[str]:
+    """The segments (by UUID) that may find rows only by the record. then: as in `trimmed`. Raises as `record_moves`."""
     groups = _destinations(_decode(entry))
     known = _covered_by_now(entry, indices)
-    return frozenset(one.uuid for one, covered in known if any(_needs(one, covered, *group) for group, _, _ in groups))
+    return frozenset(
+        one.uuid for one, covered in known if any(_needs(one, covered, *group, then) for group, _, _ in groups)
+    )
 
 
-def trimmed(entry: IndexMetadata, indices: Sequence[IndexMetadata]) -> IndexMetadata | None:
-    """The record without what no index needs; None where none needs any of it. Raises as `record_moves`."""
+def moved_on(entry: IndexMetadata) -> list[int]:
+    """The versions that the recorded compactions were committed on, oldest first. Raises as `record_moves`."""
+    return [one.dataset_version for one in _decode(entry).inline.versions]
+
+
+def is_roomy(entry: IndexMetadata | None) -> bool:
+    """Whether the record is so large that what no index needs is taken out of it."""
+    return size_bytes(entry) > _TRIMMED_BYTES
+
+
+def trimmed(
+    entry: IndexMetadata, indices: Sequence[IndexMetadata], then: Mapping[int, frozenset[str]] = _NOTHING
+) -> IndexMetadata | None:
+    """The record without what no index needs; None where none needs any of it. Raises as `record_moves`.
+
+    then  of some compactions, by the version that they were committed on: the segments that may need their record
+    """
     details = _decode(entry)
     known = _covered_by_now(entry, indices)
     kept = [
         (place, group)
         for key, place, group in _destinations(details)
-        if any(_needs(one, covered, *key) for one, covered in known)
+        if any(_needs(one, covered, *key, then) for one, covered in known)
     ]
     if not kept:
         return None
     num_groups = sum(len(one.groups) for one in details.inline.versions)
-    if size_bytes(entry) <= _TRIMMED_BYTES or len(kept) == num_groups:
+    if not is_roomy(entry) or len(kept) == num_groups:
         return entry
     left = Details()
     for place, one in enumerate(details.inline.versions):
@@ -171,15 +191,22 @@ def _destinations(details: Details) -> list[tuple[tuple[int, frozenset[int]], in
     return found[::-1]
 
 
-def _needs(index: IndexMetadata, covered: frozenset[int] | None, version: int, fragment_ids: frozenset[int]) -> bool:
+def _needs(
+    index: IndexMetadata,
+    covered: frozenset[int] | None,
+    version: int,
+    fragment_ids: frozenset[int],
+    then: Mapping[int, frozenset[str]],
+) -> bool:
     """Whether the files of a segment may name rows as they were before a compaction.
 
     version       that the compaction was committed on
     fragment_ids  fragments that hold its rows by now
     A segment that was built from a later version does not. A merge of segments and new rows keeps the version of the
-    first of them, so that of others it is not known.
+    first of them, so that of others it is not known, but by `then`.
     """
-    if index.dataset_version > version:
+    is_later = index.maps_when_merged and version in then and index.uuid not in then[version]
+    if is_later or index.dataset_version > version:
         return False
     return covered is None or not covered.isdisjoint(fragment_ids)
 

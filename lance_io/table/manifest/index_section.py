@@ -41,6 +41,11 @@ _MOVED_DETAILS: Final = (
         }
     )
 )
+_MERGED_DETAILS: Final = (
+    frozenset(  # kinds whose merges write rows where they are by now; those of zones keep addresses
+        {"BitmapIndexDetails", "LabelListIndexDetails", "NGramIndexDetails", "VectorIndexDetails"}
+    )
+)
 _SCALAR_DETAILS: Final = frozenset({"BTreeIndexDetails", "BitmapIndexDetails"})  # pylance's merges find keys by these
 _BITMAP_VALUES_MAX: Final = 1 << 26  # fragments; far above any table, far below what a hostile bitmap could announce
 
@@ -98,6 +103,11 @@ class IndexMetadata:
         files without it, and they find nothing any more.
         """
         return self._kind in _MOVED_DETAILS
+
+    @property
+    def maps_when_merged(self) -> bool:
+        """Whether a merge of its segments by pylance writes addresses of rows as they are by then."""
+        return self._kind in _MERGED_DETAILS
 
     @property
     def may_be_graph(self) -> bool:

@@ -40,7 +40,8 @@ def with_recorded(
     version  of the table before
     """
     known = find_reuse(indices)
-    relies = relying(known, indices)
+    then = operation.segments_then
+    relies = relying(known, indices, then)
     left = [*indices]
     groups: list[_Recorded] = []
     is_needed = operation.defers or known is not None
@@ -58,12 +59,12 @@ def with_recorded(
             groups.append((recorded, group.old_fragments, _numbered(group, ids)))
     if not groups or not is_needed:
         return left
-    record = record_moves(known, version, groups)
-    found = [*(index for index in left if index is not known), record]
-    if not operation.defers and size_bytes(trimmed(record, found)) > RECORD_BYTES:
+    others = [index for index in left if index is not known]
+    record = trimmed(record_moves(known, version, groups), others, then)
+    if not operation.defers and size_bytes(record) > RECORD_BYTES:
         gone = frozenset(one.id for group in operation.groups for one in group.old_fragments)
         return [_without(index, gone) for index in indices]
-    return found
+    return others if record is None else [*others, record]
 
 
 def _breaks_graphs(group: RewriteGroup, indices: Iterable[IndexMetadata]) -> bool:

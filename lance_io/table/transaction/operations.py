@@ -97,12 +97,15 @@ class Rewrite:
     moved_rows  addresses of the rows of each group (treemaps; None where they are not known), for the fragment reuse
                 index, which says where rows went; None where it does not. Not part of the stored transaction
     defers      True for all indices to stay as they are; otherwise those do that are known to find their rows so
+    segments_then  by the version that an earlier recorded compaction was committed on: segments (UUIDs) that there were
+                right after it, where those of now that are not among them do not need its record
     """
 
     groups: tuple[RewriteGroup, ...]
     rewritten_indices: tuple[RewrittenIndex, ...] = ()
     moved_rows: tuple[bytes | None, ...] | None = None
     defers: bool = True
+    segments_then: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -280,6 +280,45 @@ def test_fifty_compactions(tmp_path: Path) -> None:
     check(path, ["BITMAP"])
 
 
+def test_fifty_compactions_of_rows_that_are_indexed(tmp_path: Path) -> None:
+    """Nor does it where each compaction moves rows of an index that was brought up to date before."""
+    kinds = ["BITMAP"]
+    path = make(tmp_path / "t.lance", kinds)
+    sizes = []
+    for number in range(50):
+        lance_io.write_dataset(rows(300 + 4 * number, 4, kinds), str(path), mode="append")
+        lance.dataset(str(path)).optimize.optimize_indices()
+        lance_io.dataset(str(path)).optimize.compact_files()
+        sizes.append(record_bytes(path))
+    assert 0 < max(sizes) <= 1200
+    (live,) = covered(path).values()
+    assert len(live) == 1 and lance.dataset(str(path)).count_rows() == 500
+    check(path, ["BITMAP"])
+
+
+def test_what_merged_indices_need_of_the_record(tmp_path: Path) -> None:
+    """What is taken out of a record is needed by none of the kinds, once pylance has merged new rows into them."""
+    kinds = [kind for kind in SCALAR if kind not in LOST]  # vectors get segments of their own
+    path = make(tmp_path / "t.lance", kinds)
+    for number in range(8):
+        for first in range(4):  # more fragments make a larger record
+            new = rows(300 + 40 * number + 10 * first, 10, kinds)
+            lance_io.write_dataset(new, str(path), mode="append")
+        lance.dataset(str(path)).optimize.optimize_indices()
+        lance_io.dataset(str(path)).delete(f"id % 40 = {number}")
+        lance_io.dataset(str(path)).optimize.compact_files()
+        check(path, kinds)
+    for kind in ("ZONEMAP", "BLOOMFILTER"):  # without these, most of it goes
+        assert record_bytes(path) > 1200
+        lance.dataset(str(path)).drop_index(kind)
+    for first in (700, 710, 720):  # a few of them each time
+        lance_io.write_dataset(rows(first, 10, kinds), str(path), mode="append")
+        lance.dataset(str(path)).optimize.optimize_indices()
+        lance_io.dataset(str(path)).optimize.compact_files()
+    assert record_bytes(path) < 1200
+    check(path, kinds)
+
+
 def test_a_record_too_large_is_not_made(tmp_path: Path) -> None:
     """A bit for each of two million rows is more than every version should carry."""
     path = tmp_path / "t.lance"
