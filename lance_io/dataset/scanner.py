@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
@@ -141,8 +142,16 @@ class SyncScanner(_Scan, SyncFace):
         return runtime.SharedItems(execute.stream(self._state, self._options, schema))
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The batches as an Arrow reader."""
-        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+        """The batches as an Arrow reader.
+
+        Engines take readers, and do not say how many rows they want: it begins with one batch, and reads ahead twice as
+        far with what is taken.
+        """
+        schema = self.projected_schema
+        options = replace(self._options, starts_small=True)
+        return pa.RecordBatchReader.from_batches(
+            schema, runtime.SharedItems(execute.stream(self._state, options, schema))
+        )
 
     def scan_batches(self) -> NoReturn:
         """Not offered; use `to_batches`."""

@@ -135,12 +135,17 @@ class TableReader:
         *,
         pieces_ahead: int | None = None,
         spans_ahead: int | None = None,
+        first_rows: int | None = None,
     ) -> Generator[ScanBatch | JoinedBatch, None, None]:
-        """As `scan_sync`, but small spans that were decoded together stay together, whatever `batch_rows` is."""
+        """As `scan_sync`, but small spans that were decoded together stay together, whatever `batch_rows` is.
+
+        first_rows  of the first batch, where the consumer may want no more: the scan begins with them, and goes ahead
+                    twice as far with what is taken (`scan/slow_start.py`); None to go ahead at once
+        """
         from lance_io.file.scan.readahead import readahead
         from lance_io.file.scan.scan_sync import scan_sync
 
-        ahead = readahead(pieces_ahead, spans_ahead)
+        ahead = readahead(pieces_ahead, spans_ahead, first_rows)
         batches = scan_sync(self.context, self.projection, spans, batch_rows, ahead)
         return self._checked_sync(spans, batches) if self.context.checks_values else batches
 
@@ -152,16 +157,19 @@ class TableReader:
         in_order: bool = True,
         pieces_ahead: int | None = None,
         spans_ahead: int | None = None,
+        first_rows: int | None = None,
     ) -> AsyncGenerator[ScanBatch, None]:
         """The same on the engine's loop; the bytes of all spans ahead are requested, as far as the budget goes.
 
-        in_order  False for the batches of whichever span has one ready; those of one span still come in row order
+        in_order    False for the batches of whichever span has one ready; those of one span still come in row order
+        first_rows  see `scan_joined`; of no effect without order
         """
         from lance_io.file.scan.readahead import readahead
         from lance_io.file.scan.scan_async import scan, scan_unordered
 
         driver = scan if in_order or len(spans) < 2 else scan_unordered
-        batches = driver(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
+        ahead = readahead(pieces_ahead, spans_ahead, first_rows if driver is scan else None)
+        batches = driver(self.context, self.projection, spans, batch_rows, ahead)
         return self._check_values(spans, batches) if self.context.checks_values else batches
 
     def read(self, spans: Sequence[Span]) -> Plan[list[pa.ChunkedArray]]:

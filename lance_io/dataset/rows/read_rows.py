@@ -120,6 +120,7 @@ class SpanReader:
         self._how: dict[str, Any] = {
             "pieces_ahead": options.batch_readahead,
             "spans_ahead": options.fragment_readahead,
+            "first_rows": _first_rows(plan, options) if options.starts_small else None,
         }
         context = state.scan_context(options.io_buffer_size)
         self._reader = None if plan.early_read is None else TableReader(context, plan.early_read)
@@ -195,6 +196,19 @@ class SpanReader:
             step = self._batch_rows or ROWS_WITHOUT_COLUMNS_MAX
             for start in range(span.start, span.end, step):
                 yield ScanBatch(index, start, min(step, span.end - start), [])
+
+
+def _first_rows(plan: ScanPlan, options: ScanOptions) -> int | None:
+    """How many rows have to be read for the first batch; None where the caller says how far to read ahead."""
+    if options.batch_readahead is not None or not plan.spans:
+        return None
+    span, num_rows = plan.spans[0], options.batch_rows
+    if not plan.keep_deleted and plan.predicate is None:
+        live = plan.live[span.place]
+        first = int(live.positions(np.array([span.start], dtype=np.int64))[0])
+        start, end = live.span(first, min(first + num_rows, live.num_live))
+        num_rows = max(num_rows, end - start)
+    return num_rows
 
 
 class _TakenSpans:

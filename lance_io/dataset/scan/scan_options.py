@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 BlobHandling: TypeAlias = Literal["all_binary", "blobs_descriptions", "all_descriptions"]
 BLOB_HANDLINGS: Final = ("all_binary", "all_descriptions", "blobs_descriptions")
 BATCH_ROWS_MAX: Final = (1 << 32) - 1
+LIMIT_END: Final = 1 << 63  # of a limit or an offset
 
 # what belongs to indices, which this release does not read: refused when given, because leaving it out changes rows
 _LATER: Final = {
@@ -82,7 +83,10 @@ class ColumnOrdering:
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """The keywords of `scanner()`; see there."""
+    """The keywords of `scanner()`; see there.
+
+    starts_small  no keyword: its consumer may want no more than the first batch, as engines do that take a stream
+    """
 
     columns: Any = None
     filter: Any = None
@@ -104,6 +108,7 @@ class ScanOptions:
     strict_batch_size: bool | None = None
     order_by: Sequence[ColumnOrdering] | None = None
     timeout: float | None = None
+    starts_small: bool = False
     hints: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -131,7 +136,7 @@ class ScanOptions:
         return replace(scan_options(**defaults), **{k: v for k, v in given.items() if k != "hints"})
 
 
-_NAMES: Final = frozenset(one.name for one in fields(ScanOptions)) - {"hints"}
+_NAMES: Final = frozenset(one.name for one in fields(ScanOptions)) - {"hints", "starts_small"}
 
 
 def scan_options(**given: Any) -> ScanOptions:
@@ -172,9 +177,11 @@ def _count(name: str, value: Any) -> int:
     if not hasattr(value, "__index__"):
         raise TypeError(f"{name}: {type(value).__name__!r} object cannot be interpreted as an integer, found {value!r}")
     number = operator.index(value)
-    bits = 63 if name in ("limit", "offset") else 64
-    if number >= 1 << bits:
-        raise OverflowError(f"{name} must be below 2**{bits}, found {number}; leave it out for no bound")
+    end = LIMIT_END if name in ("limit", "offset") else 1 << 64
+    if number >= end:
+        raise OverflowError(
+            f"{name} must be below 2**{end.bit_length() - 1}, found {number}; leave it out for no bound"
+        )
     return number
 
 

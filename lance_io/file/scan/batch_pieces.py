@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
     from lance_io.file.open.projected_pages import TableFile
     from lance_io.file.scan.decoded_parts import Allowance
+    from lance_io.file.scan.slow_start import Borders
     from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray, Steps
 
@@ -156,11 +157,18 @@ def _one_by_one(group: Sequence[Piece], fetched: Fetched) -> list[pa.Array]:
 
 
 def batch_pieces(
-    file: TableFile, columns: Sequence[Column], row_start: int, row_end: int, tail: Tail | None, piece_bytes: int
+    file: TableFile,
+    columns: Sequence[Column],
+    row_start: int,
+    row_end: int,
+    tail: Tail | None,
+    piece_bytes: int,
+    borders: Borders | None = None,
 ) -> list[list[Piece]]:
     """The pieces of some columns that hold rows `row_start` to `row_end`, in row order; `column_pieces` has the rest.
 
     piece_bytes  of all columns together; where that is less than a batch, it is cut
+    borders      where else, at the borders of batches behind: see `column_pieces`
     """
     if row_end > file.num_rows:
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
@@ -170,6 +178,10 @@ def batch_pieces(
     row_starts = leaves[0].row_starts
     sizes = [leaf.batch_bytes for leaf in leaves]
     cuts = _cuts(row_starts, np.sum(sizes, axis=0), row_start, row_end, min(piece_bytes, SCAN_JOB_BYTES))
+    if borders is not None:
+        num_bytes = int(np.sum(sizes)) * (row_end - row_start) // max(1, file.num_rows)
+        wanted = row_starts[np.searchsorted(row_starts, borders.rows(row_start, row_end, num_bytes))]
+        cuts = np.union1d(cuts, wanted[wanted < row_end])
     is_whole = cuts.tolist() == [0, file.num_rows]  # of many small files, most are
     found = []
     for column, of_column in zip(columns, sizes, strict=True):

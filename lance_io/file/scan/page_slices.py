@@ -40,6 +40,7 @@ from lance_io.encodings.v2_2.constant import ConstantPage
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import Tail, served_by, side_by_side
 from lance_io.file.scan.decoded_parts import Allowance, Later
+from lance_io.file.scan.slow_start import FINE_BYTES_MIN
 from lance_io.format.error_context import REFUSALS, Refused, at_rows, place_error
 from lance_io.format.version import V0_1, V2_0
 from lance_io.levels.row_bytes import fixed_bits
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from lance_io.file.file_steps import FilesSteps, FileSteps
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.projected_pages import TableFile
+    from lance_io.file.scan.slow_start import Borders
     from lance_io.io.cache import SearchCache
     from lance_io.spans import Steps
 
@@ -216,16 +218,24 @@ class Piece:
             raise FormatError(f"{len(array)} rows decoded; the page has {end - first}")
         return array.slice(self.row_start - first, self.row_end - self.row_start)
 
-    def cut(self, piece_bytes: int, cache: SearchCache) -> Steps[list[Piece]]:
-        """The pieces of it: itself unless it is too large. One round if the page has an index, and nobody knows it."""
+    def cut(self, piece_bytes: int, cache: SearchCache, borders: Borders | None = None) -> Steps[list[Piece]]:
+        """The pieces of it: itself unless it is too large. One round if the page has an index, and nobody knows it.
+
+        borders  where it is cut, too
+        """
         if self.is_constant:
             return self._cut_constant()
-        if self.num_bytes <= 2 * piece_bytes:
+        wanted = () if borders is None else borders.rows(self.row_start, self.row_end, self.num_bytes)
+        fine_bytes = piece_bytes
+        if len(wanted):
+            share = self.num_bytes * (int(wanted[0]) - self.row_start) // (self.row_end - self.row_start)
+            fine_bytes = min(piece_bytes, max(FINE_BYTES_MIN, share))
+        elif self.num_bytes <= 2 * piece_bytes:
             return [self]
         page, key = self.page, self.column.keys[self.number]
         known = cache.get(key)
         try:
-            cuts = yield from served_by(self.tail, cut_page(page, *self.slots, piece_bytes, known))
+            cuts = yield from served_by(self.tail, cut_page(page, *self.slots, fine_bytes, known))
         except REFUSALS as error:
             raise self.locate(error) from error.__cause__
         if known is None and cuts is not None and cuts.index is not None and page.index_ranges() is not None:
@@ -233,9 +243,13 @@ class Piece:
         if cuts is None:
             return [self]
         rows = cuts.slots // self.column.path.slots_per_row + int(self.column.row_starts[self.number])
+        sizes = cuts.sizes
+        if borders is not None and len(wanted):
+            kept = borders.kept(rows, sizes, wanted, piece_bytes)
+            rows, sizes = rows[kept], np.add.reduceat(sizes, kept[:-1])
         return [
             Piece(self.file, self.column, self.number, start, end, size, self.tail, False, cuts.index)
-            for start, end, size in zip(rows[:-1].tolist(), rows[1:].tolist(), cuts.sizes.tolist(), strict=True)
+            for start, end, size in zip(rows[:-1].tolist(), rows[1:].tolist(), sizes.tolist(), strict=True)
             if start < end
         ]
 
@@ -501,17 +515,21 @@ def column_pieces(
     tail: Tail | None,
     piece_bytes: int,
     cache: SearchCache,
+    borders: Borders | None = None,
 ) -> FileSteps[list[list[Piece]]]:
     """The pieces of some columns that hold rows `row_start` to `row_end` of the file, in row order.
 
     piece_bytes  pages of more than twice that are cut into pieces of about that
+    borders      where else, of a scan that begins with few rows
 
     At most one round, for the indexes that the cache lacks of the pages that are cut. Raises FormatError.
     """
     pages = [_by_page(file, column, row_start, row_end, tail) for column in columns]
-    if not any(piece.num_bytes > 2 * piece_bytes or piece.is_constant for column in pages for piece in column):
+    if borders is None and not any(
+        piece.num_bytes > 2 * piece_bytes or piece.is_constant for column in pages for piece in column
+    ):
         return pages
-    parts = yield from together([piece.cut(piece_bytes, cache) for column in pages for piece in column])
+    parts = yield from together([piece.cut(piece_bytes, cache, borders) for column in pages for piece in column])
     remaining = iter(parts)
     return [[part for _ in column for part in next(remaining)] for column in pages]
 

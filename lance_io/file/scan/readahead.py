@@ -23,14 +23,19 @@ from typing import TYPE_CHECKING, Final
 from lance_io import limits
 from lance_io.file.open.open_file import open_cached
 from lance_io.file.scan.page_slices import column_pieces
+from lance_io.file.scan.slow_start import SlowStart
 from lance_io.format.version import V0_1
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.file_source import FragmentSource, ReadContext
     from lance_io.file.open.leaf_projection import FileColumns
     from lance_io.file.scan.page_slices import Piece
+    from lance_io.file.scan.slow_start import Borders
+    from lance_io.store.api import StoreProfile
 
     Span = tuple[FragmentSource, int, int]
 
@@ -47,11 +52,17 @@ class Readahead:
     pieces  decoded before they are needed, or jobs of small ones
     spans   begun behind the one that the consumer is in; None for as many as the driver sees fit
     is_asked_for  the caller gave `pieces`: small ones then do not share jobs, so that their number is what was asked
+    first_rows    of the first batch, of a scan that begins with that; None for one that goes ahead at once
     """
 
     pieces: int = PIECES_AHEAD
     spans: int | None = None
     is_asked_for: bool = False
+    first_rows: int | None = None
+
+    def slow_start(self, spans: Sequence[Span], profile: StoreProfile) -> SlowStart | None:
+        """What bounds a scan of these spans that begins with few rows."""
+        return None if self.first_rows is None else SlowStart(spans, self.first_rows, profile)
 
     @property
     def spans_on_loop(self) -> int:
@@ -62,9 +73,9 @@ class Readahead:
 DEFAULT_READAHEAD: Final = Readahead()
 
 
-def readahead(pieces: int | None, spans: int | None) -> Readahead:
+def readahead(pieces: int | None, spans: int | None, first_rows: int | None = None) -> Readahead:
     """What was asked for, and defaults for the rest."""
-    return Readahead(pieces or PIECES_AHEAD, spans or None, is_asked_for=pieces is not None)
+    return Readahead(pieces or PIECES_AHEAD, spans or None, is_asked_for=pieces is not None, first_rows=first_rows)
 
 
 def _piece_bytes(context: ReadContext) -> int:
@@ -80,11 +91,17 @@ def _piece_bytes(context: ReadContext) -> int:
 
 
 def file_pieces(
-    context: ReadContext, here: FileColumns, span: Span, *, keep: bool = True
+    context: ReadContext,
+    here: FileColumns,
+    span: Span,
+    *,
+    keep: bool = True,
+    borders: Borders | None = None,
 ) -> FileSteps[list[tuple[int, Piece]]]:
     """The pieces of one file, each with its leaf's field id.
 
-    keep  whether columns and pages are remembered with the file, for who reads it next
+    keep     whether columns and pages are remembered with the file, for who reads it next
+    borders  where large pieces are cut, too, of a scan that begins with few rows; see `SlowStart`
     """
     source, start, end = span
     is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
@@ -97,9 +114,9 @@ def file_pieces(
             return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, whole, strict=True) for piece in column]
     wanted, piece_bytes = file.view(here, keep=keep).columns, _piece_bytes(context)
     if file.version == V0_1:
-        columns = batch_pieces(file, wanted, start, end, tail, piece_bytes)
+        columns = batch_pieces(file, wanted, start, end, tail, piece_bytes, borders)
     else:
-        columns = yield from column_pieces(file, wanted, start, end, tail, piece_bytes, context.cache)
+        columns = yield from column_pieces(file, wanted, start, end, tail, piece_bytes, context.cache, borders)
     return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
 
 

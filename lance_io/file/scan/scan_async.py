@@ -40,12 +40,13 @@ if TYPE_CHECKING:
 class _Job:
     """What is requested and decoded in one go: a piece, or small ones of one file.
 
-    Its bytes are requested at once; it is decoded when they are there, or needed.
+    Its bytes are requested when it is begun; it is decoded when they are there, or needed.
 
     A small page index is looked into as soon as it is there: pages whose indexes came in one read ask for their data in
     the same turn of the loop, and share reads again. On threads, or one after the other, they would lose each other.
 
     places      (leaf, piece) that are to be popped
+    is_begun    its bytes were requested
     is_needed   somebody waits for it, or has it
     kept_bytes  decoded and not popped, and counted as held
     """
@@ -63,16 +64,23 @@ class _Job:
         self._steps: Steps[list[Any]] = read_group([piece for _, piece in group], allowance)
         self._handle: Handle | None = None
         self._is_brief = False  # what comes is a small page index
+        self.is_begun = False
         self._may_decode = asyncio.Event()
         self.is_needed = False
         self._arrays: deque[Any] = deque()
         self._sizes: deque[int] = deque()  # of these, in bytes
         self.kept_bytes = 0
         self.task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Request its bytes; harmless a second time."""
+        if self.is_begun:
+            return
+        self.is_begun = True
         try:
             self._ask(next(self._steps))
         except StopIteration as done:  # nothing is read of it
-            self._have(done.value, [0] * len(group))
+            self._have(done.value, [0] * len(self.places))
         if self._is_brief:
             self.task = asyncio.ensure_future(self._run())
 
@@ -108,6 +116,7 @@ class _Job:
 
     def start(self) -> None:
         """Decode it as soon as its bytes have come, without demanding them."""
+        self.begin()
         self._may_decode.set()
         if self.task is None and not self._arrays:
             self.task = asyncio.ensure_future(self._run())
@@ -172,10 +181,12 @@ class _Jobs:
         self._projection = projection
         self._spans = spans
         self._ahead = ahead
+        self._start = ahead.slow_start(spans, context.store.profile)
         self._next_span = 0
         self._opening: deque[asyncio.Task[list[_Job]]] = deque()
         self._opening_bytes = 0  # of their files
         self._jobs: deque[tuple[int, _Job]] = deque()
+        self._later: deque[tuple[int, _Job]] = deque()  # those that a slow start has not begun
         self._opened = 0  # spans whose jobs are in the queue
         self._requested_bytes = 0
         self._ahead_bytes = context.io_buffer_bytes or IO_BUFFER_BYTES
@@ -194,6 +205,7 @@ class _Jobs:
             self._opening.popleft()
             self._opening_bytes -= self._file_bytes(self._opened)
             self._jobs.extend((self._opened, job) for job in jobs)
+            self._later.extend((self._opened, job) for job in jobs if not job.is_begun)
             self._opened += 1
             self._open_ahead()
         self._decode_ahead()
@@ -208,6 +220,8 @@ class _Jobs:
     def _may_open(self, index: int) -> bool:
         """Whether there is room for another span: small files are opened by the dozen, none waits for others."""
         num_opening = len(self._opening)
+        if self._start is not None and not self._start.reaches(index):
+            return not self._jobs and not num_opening
         if num_opening < self._ahead.spans_on_loop:
             return self._requested_bytes < self._ahead_bytes or not num_opening
         if self._ahead.spans is not None or num_opening >= SPANS_AHEAD_MAX:
@@ -223,15 +237,32 @@ class _Jobs:
         if start >= end:
             return []
         context = self._context
+        borders = None if self._start is None else self._start.borders(index)
         found: list[tuple[int, Piece, FileReads]] = []
         for here in self._projection.locate(source):
             reads = self._scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None, priority=index)
-            steps = file_pieces(context, here, span)
+            steps = file_pieces(context, here, span, borders=borders)
             for leaf_id, piece in await read_file_async(steps, reads):
                 found.append((leaf_id, piece, reads))
         found.sort(key=lambda one: one[1].row_start)
         self._requested_bytes += sum(piece.num_bytes for _, piece, _ in found)
-        return [_Job(group, reads, self._pool, self._claims) for group, reads in self._group(found)]
+        jobs = [_Job(group, reads, self._pool, self._claims) for group, reads in self._group(found)]
+        for job in jobs:
+            if self._reaches(index, job):
+                job.begin()
+        return jobs
+
+    def _reaches(self, index: int, job: _Job) -> bool:
+        return self._start is None or self._start.reaches(index, job.places[0][1].row_start)
+
+    def gave(self, num_rows: int) -> None:
+        """A batch of so many rows was taken: a slow start goes on."""
+        if self._start is None:
+            return
+        self._start.gave(num_rows)
+        while self._later and (self._later[0][1].is_begun or self._reaches(*self._later[0])):
+            self._later.popleft()[1].begin()
+        self._open_ahead()
 
     def _group(self, found: list[tuple[int, Piece, FileReads]]) -> Iterator[tuple[list[tuple[int, Piece]], FileReads]]:
         """Pieces by job: a task for each of many small pages costs more than decoding them.
@@ -259,6 +290,8 @@ class _Jobs:
     def _decode_ahead(self) -> None:
         ahead_bytes = 0
         for number, (_, job) in zip(range(self._ahead.pieces), self._jobs, strict=False):
+            if number and not job.is_begun:
+                return
             ahead_bytes += job.decoded_bytes
             is_first = number < cpu_count()  # each processor has one, however large they are
             has_room = ahead_bytes <= self._pool.avail_bytes if is_first else _has_room(self._pool, ahead_bytes)
@@ -331,6 +364,7 @@ async def scan(
                     for part in cutter.wanted_parts():
                         await asyncio.wrap_future(part.begin())
                     batch = cutter.cut()
+                    jobs.gave(batch.num_rows)
                     cutter.begin_ahead()
                     yield batch
     finally:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.scan.page_slices import Piece
     from lance_io.file.scan.readahead import Span
+    from lance_io.file.scan.slow_start import SlowStart
 
 TURNS_MIN: Final = 4  # jobs that each of those under way is followed by: with few large ones a core idles at the end
 OPENED_MAX: Final = 64  # files that are opened together
@@ -125,10 +126,20 @@ class _Job(PoolJob["list[Any]"]):
 
 
 class _Ahead:
-    """Pieces of all spans in order, with a bounded number of them being decoded."""
+    """Pieces of some spans in order, with a bounded number of them being decoded.
+
+    start  bounds the scan that they are of, too; None for no such bound
+    first  the number of the first span in it
+    """
 
     def __init__(
-        self, context: ReadContext, projection: Projection, spans: Sequence[Span], ahead: Readahead = DEFAULT_READAHEAD
+        self,
+        context: ReadContext,
+        projection: Projection,
+        spans: Sequence[Span],
+        ahead: Readahead = DEFAULT_READAHEAD,
+        start: SlowStart | None = None,
+        first: int = 0,
     ) -> None:
         spares().trim()
         self._context = context
@@ -138,6 +149,8 @@ class _Ahead:
         self._jobs: JobQueue[_Job] = JobQueue(self._held)
         self.part_room = self._held.part_room()
         self._ahead = ahead
+        self._start = start
+        self._first = first
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
         self._leaf_ids = list(projection.leaves)
         self._keeps = len(spans) <= KEPT_FILES_MAX
@@ -157,7 +170,7 @@ class _Ahead:
         first = 0
         while first < len(spans):
             some = spans[first : first + self._num_together(spans, first)]
-            for index, found in enumerate(self._pieces_of(some), first):
+            for index, found in enumerate(self._pieces_of(some, first), first):
                 for leaf_id, piece in in_row_order(found):
                     yield index, leaf_id, piece
             first += len(some)
@@ -168,6 +181,8 @@ class _Ahead:
             return 1
         num_rows = num_bytes = 0
         for at in range(first, min(len(spans), first + min(self._files_per_job, OPENED_MAX))):
+            if at > first and not self._reaches(at):
+                return at - first
             source, start, end = spans[at]
             num_rows += end - start
             num_bytes += sum([file.size_bytes for file in source.files])  # small ones are read whole
@@ -175,13 +190,15 @@ class _Ahead:
                 return max(1, at - first)
         return min(len(spans) - first, self._files_per_job, OPENED_MAX)
 
-    def _pieces_of(self, spans: Sequence[Span]) -> list[list[tuple[int, Piece]]]:
-        """The pieces of some spans, whose files are opened together."""
+    def _pieces_of(self, spans: Sequence[Span], first: int) -> list[list[tuple[int, Piece]]]:
+        """The pieces of some spans from the one numbered `first` on, whose files are opened together."""
         steps, found = [], []
-        for span in spans:
+        for index, span in enumerate(spans, first):
             source, start, end = span
             places = self._projection.locate(source, keep=self._keeps) if start < end else []
-            steps += [(here.ref, file_pieces(self._context, here, span, keep=self._keeps)) for here in places]
+            borders = None if self._start is None else self._start.borders(self._first + index)
+            pieces_of = partial(file_pieces, self._context, span=span, keep=self._keeps, borders=borders)
+            steps += [(here.ref, pieces_of(here=here)) for here in places]
             found.append(len(places))
         if len(steps) == 1:
             pieces = [read_file_sync(steps[0][1], self._context, steps[0][0].key, sinks=self._sinks)]
@@ -223,7 +240,7 @@ class _Ahead:
         if self._next is None or not self._jobs:
             return self._next is not None
         index, _, piece = self._next
-        if not self._is_near(index, self._jobs.first):
+        if not (self._is_near(index, self._jobs.first) and self._reaches(index, piece.row_start)):
             return False
         return self._held.has_turn(piece.num_bytes, piece.expected_bytes, len(self._jobs))
 
@@ -232,6 +249,8 @@ class _Ahead:
         if self._next is None or self._ahead.is_asked_for:
             return False
         index, _, piece = self._next
+        if not self._reaches(index, piece.row_start):
+            return False
         if not self._held.has_room(job.num_bytes + piece.num_bytes, job.expected_bytes + piece.expected_bytes):
             return False
         first = job.groups[-1][0]
@@ -240,6 +259,9 @@ class _Ahead:
         oldest = self._jobs.first if self._jobs else job
         has_place = len(job.groups) < self._files_per_job and self._is_near(index, oldest)
         return has_place and goes_behind(piece, job.num_rows, job.num_bytes, job.expected_bytes)
+
+    def _reaches(self, index: int, row: int | None = None) -> bool:
+        return self._start is None or self._start.reaches(self._first + index, row)
 
     def _is_near(self, index: int, oldest: _Job) -> bool:
         return self._ahead.spans is None or index - oldest.first[0] <= self._ahead.spans
@@ -277,6 +299,12 @@ class _Ahead:
             self._jobs.remove_first()
             self._fill()
 
+    def gave(self, num_rows: int) -> None:
+        """A batch of so many rows was taken: a slow start goes on."""
+        if self._start is not None:
+            self._start.gave(num_rows)
+            self._fill()
+
     def go_ahead(self) -> None:
         """See `JobQueue`."""
         self._jobs.go_ahead()
@@ -294,8 +322,9 @@ def scan_sync(
     ahead: Readahead,
 ) -> Generator[ScanBatch | JoinedBatch, None, None]:
     """See `TableReader.scan_joined`."""
+    start = ahead.slow_start(spans, context.store.profile)
     for first, end, leaves in small_runs(context, projection, spans, ahead):
-        yield from _scan_run(context, projection, spans[first:end], first, leaves, batch_rows, ahead)
+        yield from _scan_run(context, projection, spans[first:end], first, leaves, batch_rows, ahead, start)
 
 
 def _scan_run(
@@ -306,13 +335,14 @@ def _scan_run(
     leaves: LeafColumns | None,
     batch_rows: int | None,
     ahead: Readahead,
+    start: SlowStart | None,
 ) -> Generator[ScanBatch | JoinedBatch, None, None]:
     """The batches of some spans; `first` is the number of the first one, `leaves` what all have if they are small."""
     if leaves is not None:
-        done = yield from SmallFiles(context, projection, spans, first, leaves, ahead).batches()
+        done = yield from SmallFiles(context, projection, spans, first, leaves, ahead, start).batches()
         spans, first = spans[done:], first + done
     if spans:
-        yield from _scan_pieces(context, projection, spans, first, batch_rows, ahead)
+        yield from _scan_pieces(context, projection, spans, first, batch_rows, ahead, start)
 
 
 def _scan_pieces(
@@ -322,23 +352,26 @@ def _scan_pieces(
     first: int,
     batch_rows: int | None,
     ahead: Readahead,
+    start: SlowStart | None,
 ) -> Generator[ScanBatch, None, None]:
     """The batches of some spans; `first` is the number of the first one."""
-    pieces = _Ahead(context, projection, spans, ahead)
+    pieces = _Ahead(context, projection, spans, ahead, start, first)
     try:
-        for index, (_, start, end) in enumerate(spans):
-            if batch_rows is None or end - start <= batch_rows:
-                whole = pieces.pop_span(index, start, end)
+        for index, (_, begin, end) in enumerate(spans):
+            if batch_rows is None or end - begin <= batch_rows:
+                whole = pieces.pop_span(index, begin, end)
                 if whole is not None:  # a small file, as it was decoded
+                    pieces.gave(end - begin)
                     pieces.go_ahead()
-                    yield whole_span(projection, first + index, start, end - start, *whole)
+                    yield whole_span(projection, first + index, begin, end - begin, *whole)
                     continue
-            cutter = Cutter(projection, first + index, start, end, batch_rows, pieces.part_room)
+            cutter = Cutter(projection, first + index, begin, end, batch_rows, pieces.part_room)
             with closing(cutter):
                 while cutter.position < end:
                     while pieces.before(index, cutter.needs_rows_before):
                         cutter.add(*pieces.pop())
                     batch = cutter.cut()
+                    pieces.gave(batch.num_rows)
                     pieces.go_ahead()
                     cutter.begin_ahead()
                     yield batch

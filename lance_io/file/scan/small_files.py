@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import LeafColumns, Projection
     from lance_io.file.scan.batches import ScanBatch
     from lance_io.file.scan.readahead import Readahead, Span
+    from lance_io.file.scan.slow_start import SlowStart
 
     Batch = ScanBatch | JoinedBatch
 
@@ -134,6 +135,7 @@ class SmallFiles:
 
     first   the number of the first span
     leaves  what all of the files have
+    start   bounds the scan, too
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class SmallFiles:
         first: int,
         leaves: LeafColumns,
         ahead: Readahead,
+        start: SlowStart | None = None,
     ) -> None:
         spares().trim()
         self._context = context
@@ -156,6 +159,7 @@ class SmallFiles:
         self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
         self._held = HeldBytes(context.io_buffer_bytes, context.pool, self._sinks)
         self._ahead = ahead.pieces
+        self._start = start
         fewest = min(FILES_MIN, -(-len(spans) // ahead.pieces))
         self._files_max = min(FILES_MAX, max(fewest, len(spans) // (JOBS_PER_THREAD * ahead.pieces)))
         self._next = 0
@@ -174,8 +178,11 @@ class SmallFiles:
                 while found:
                     batch = found.popleft()
                     self._held.use(job, 0)
+                    if self._start is not None:
+                        self._start.gave(batch.end - batch.position if isinstance(batch, Cutter) else batch.num_rows)
                     if not found:
                         self._jobs.remove_first()
+                    if not found or self._start is not None:
                         self._fill()
                     self._jobs.go_ahead()
                     if isinstance(batch, Cutter):
@@ -188,6 +195,8 @@ class SmallFiles:
 
     def _fill(self) -> None:
         while len(self._jobs) < self._ahead and self._next < len(self._spans) and self._known.is_worth_asking:
+            if self._jobs and not self._reaches(self._next):
+                return
             job = self._following()
             if self._jobs and not self._held.has_room(job.num_bytes):
                 return
@@ -203,11 +212,14 @@ class SmallFiles:
             ref = source.files[0]
             own_bytes, own_sized = size_of(ref), ref.size_bytes > 0
             is_full = num_bytes + own_bytes > limits.SCAN_FILES_BYTES or num_rows + source.num_rows > self._rows_max
-            if end > first and (is_full or own_sized != is_sized):
+            if end > first and (is_full or own_sized != is_sized or not self._reaches(end)):
                 break
             num_bytes, num_rows, is_sized = num_bytes + own_bytes, num_rows + source.num_rows, own_sized
             end += 1
         return _Job(self._read, first, end, num_bytes)
+
+    def _reaches(self, index: int) -> bool:
+        return self._start is None or self._start.reaches(self._first + index)
 
     # -- on any thread ---------------------------------------------------------------------------------------------
 
