@@ -7,6 +7,7 @@ text it is given can read nothing but the table, and writes nothing.
 
 from __future__ import annotations
 
+import json
 import operator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from lance_io.dataset import bases
-from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.scan.scan_options import LIMIT_END, scan_options
 from lance_io.dataset.scanner import LanceScanner
 from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.errors import BindError, EvaluationError, LanceError, UsageError
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 TABLE_NAME: Final = "dataset"
 _BATCH_ROWS: Final = 8192
+_SCAN: Final = "PYTHON_ARROW_SCAN"  # names of DuckDB's operators; under others it would just read on
+_LIMITS: Final = ("LIMIT", "STREAMING_LIMIT")
 _SETTINGS: Final = {  # no files, no network, no extensions, none of the caller's variables
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -57,9 +60,13 @@ class _Asked:
 
 
 class SqlTable:
-    """What DuckDB sees of the table: a dataset of pyarrow's, of which it asks for columns and rows."""
+    """What DuckDB sees of the table: a dataset of pyarrow's, of which it asks for columns and rows.
+
+    It does not ask for a number of rows; `_limit` is what its plan says (`_limit_of`).
+    """
 
     _asked: _Asked
+    _limit: int | None
 
     @property
     def schema(self) -> pa.Schema:
@@ -75,6 +82,7 @@ class SqlTable:
         options = scan_options(
             columns=columns,
             filter=filter,
+            limit=self._limit,
             blob_handling=asked.blob_handling,
             batch_size_bytes=asked.batch_size_bytes,
         )
@@ -84,7 +92,7 @@ class SqlTable:
 def _table(asked: _Asked) -> Any:
     kind = bases.subclass(SqlTable, bases.Dataset)  # pyarrow's constructor would want a C++ dataset
     table = kind.__new__(kind)
-    table._asked = asked
+    table._asked, table._limit = asked, None
     return table
 
 
@@ -110,8 +118,11 @@ class _Query:
         connection = duckdb.connect(config=_SETTINGS)
         try:
             statement = _only_select(duckdb, connection, self._asked.text)
-            connection.register(self._asked.table_name, _table(self._asked))
-            rows = connection.sql(statement).to_arrow_reader(self._asked.batch_size or _BATCH_ROWS)
+            table = _table(self._asked)
+            connection.register(self._asked.table_name, table)
+            if statement.type == duckdb.StatementType.SELECT and "limit" in statement.query.lower():
+                table._limit = _limit_of(connection, statement.query)
+            rows = connection.sql(statement.query).to_arrow_reader(self._asked.batch_size or _BATCH_ROWS)
         except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
             raise BindError(f"SQL: {error}") from error
         except duckdb.PermissionException as error:
@@ -133,7 +144,31 @@ def _only_select(duckdb: ModuleType, connection: Any, text: str) -> Any:
     reads = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
     if len(statements) != 1 or statements[0].type not in reads:
         raise UsageError(f"SQL: expected one SELECT statement, found {text[:200]!r}")
-    return statements[0].query
+    return statements[0]
+
+
+def _limit_of(connection: Any, query: str) -> int | None:
+    """How many rows of its one scan a query needs; None for all that pass the filters which the scan is given.
+
+    DuckDB plans that, and keeps it for itself: a limit above nothing but projections of the scan. A filter between them
+    is one that the scan is not given; ordering, grouping, joining and unnesting are operators of their own.
+    """
+    (_, plan), *_ = connection.sql(f"EXPLAIN (FORMAT json) {query}").fetchall()
+    limits: list[int | None] = []
+    nodes: list[tuple[Any, int | None]] = [(node, None) for node in json.loads(plan)]
+    while nodes:
+        node, limit = nodes.pop()
+        name, info, below = node["name"], node.get("extra_info", {}), node["children"]
+        if name == _SCAN:
+            limits.append(limit)
+        elif name in _LIMITS:
+            texts = [info.get("Limit", ""), info.get("Offset", "0")]
+            limit = sum(map(int, texts)) if all(text.isdecimal() for text in texts) else None
+            limit = None if limit is None or limit >= LIMIT_END else limit
+        elif name != "PROJECTION":
+            limit = None
+        nodes += [(one, limit) for one in below]
+    return limits[0] if len(limits) == 1 else None
 
 
 def _read(duckdb: ModuleType, connection: Any, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
