@@ -46,6 +46,7 @@ def modules_after(statement: str) -> set[str]:
         "import lance_io",
         "import lance_io.errors",
         "import lance_io.dataset",
+        "import lance_io.polars",
         "import lance_io; lance_io.dataset, lance_io.AsyncDataset; dir(lance_io)",
     ],
 )

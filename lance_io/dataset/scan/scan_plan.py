@@ -142,6 +142,10 @@ def plan_rows(state: DatasetState, columns: ScanPlan, live: dict[int, LiveRows])
 
 def bind_filter(state: DatasetState, filter: Any) -> Predicate:
     """The filter against the schema; texts are remembered from one scan to the next."""
+    if hasattr(filter, "mask"):
+        from lance_io.dataset.scan.mask_filter import MaskPredicate
+
+        return MaskPredicate(filter, None if filter.within is None else bind_filter(state, filter.within))
     key = ("filter", filter if isinstance(filter, str) else None)
     found: Predicate | None = state.prepared.get(key)
     if found is None:
