@@ -66,7 +66,8 @@ class PolarsSource:
                     f'polars has no type for column "{field.name}", {field.type}: take the other columns from '
                     f"`dataset.scanner(columns=[...]).to_reader()`: {error}"
                 ) from error
-        return polars.Schema(found)
+        schema: pl.Schema = polars.Schema(found)
+        return schema
 
     def __call__(
         self,

@@ -40,7 +40,7 @@ from lance_io.encodings.v2_2.constant import ConstantPage
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import Tail, served_by, side_by_side
 from lance_io.file.scan.decoded_parts import Allowance, Later
-from lance_io.file.scan.slow_start import FINE_BYTES_MIN
+from lance_io.file.scan.slow_start import FINE_BYTES_MIN, NOWHERE
 from lance_io.format.error_context import REFUSALS, Refused, at_rows, place_error
 from lance_io.format.version import V0_1, V2_0
 from lance_io.levels.row_bytes import fixed_bits
@@ -225,7 +225,7 @@ class Piece:
         """
         if self.is_constant:
             return self._cut_constant()
-        wanted = () if borders is None else borders.rows(self.row_start, self.row_end, self.num_bytes)
+        wanted = NOWHERE if borders is None else borders.rows(self.row_start, self.row_end, self.num_bytes)
         fine_bytes = piece_bytes
         if len(wanted):
             share = self.num_bytes * (int(wanted[0]) - self.row_start) // (self.row_end - self.row_start)

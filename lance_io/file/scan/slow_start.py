@@ -23,6 +23,7 @@ FIRST_ROWS_MIN: Final = 1024  # fewer are in one chunk, or hardly more bytes
 AHEAD_MAX: Final = 7  # times what was given: batches come many at once, and do not say how many of them were taken
 SMALL_PIECES: Final = 2  # that so many are small is worth a request each
 FINE_BYTES_MIN: Final = 4096  # about a chunk
+NOWHERE: Final = np.empty(0, dtype=np.int64)
 
 
 class SlowStart:
