@@ -13,7 +13,7 @@ lists                                 lists with offsets of another width, or wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +21,7 @@ import pyarrow.types as pt
 
 from lance_io.dataset.columns.type_texts import debug_type
 from lance_io.filters.binding.casts import sql_cast
+from lance_io.filters.binding.moments import check_moments
 from lance_io.levels.lists import items_of, with_items
 
 if TYPE_CHECKING:
@@ -58,8 +59,6 @@ def _is_day_or_moment(dtype: pa.DataType) -> bool:
     return bool(pt.is_date(dtype) or pt.is_timestamp(dtype))
 
 
-_UNIT_NS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-_DAY_NS: Final = 86_400 * 10**9
 _PAIRS: Any = (
     (pt.is_integer, pt.is_integer),
     (pt.is_floating, pt.is_floating),
@@ -103,7 +102,7 @@ def cast_values(array: pa.Array, to: pa.DataType) -> pa.Array:
         _check_integers(pc.list_flatten(array), to.value_type)
         return pc.cast(array, to, safe=not pt.is_floating(source.value_type))
     _check_integers(array, to)
-    _check_moments(array, to)
+    check_moments(array, to, debug_type(to))
     return sql_cast(array, to, lenient=False)
 
 
@@ -117,23 +116,6 @@ def _check_integers(array: pa.Array, to: pa.DataType) -> None:
             raise pa.ArrowInvalid(f"Can't cast value {bad} to type {debug_type(to)}")
 
 
-def _check_moments(array: pa.Array, to: pa.DataType) -> None:
-    """Refuse days and moments that are no number of units of `to`; the conversion would wrap them around."""
-    source = array.type
-    if not (_is_day_or_moment(source) and (_is_day_or_moment(to) or pt.is_time(to))) or not len(array):
-        return
-    numbers = array.cast(pa.int32() if pt.is_date32(source) else pa.int64())
-    per_unit, per_new = _unit_ns(source), _unit_ns(to)
-    least, most = _range_of(pa.int32() if pt.is_date32(to) else pa.int64())
-    for value in pc.min_max(numbers).as_py().values():
-        if value is not None and not least <= value * per_unit // per_new <= most:
-            raise pa.ArrowInvalid(f"Overflow happened on: {value} as {source} is no {debug_type(to)}")
-
-
 def _range_of(integer: pa.DataType) -> tuple[int, int]:
     bits, signed = integer.bit_width, pt.is_signed_integer(integer)
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-
-
-def _unit_ns(moments: pa.DataType) -> int:
-    return _DAY_NS if pt.is_date32(moments) else _UNIT_NS["ms" if pt.is_date64(moments) else moments.unit]

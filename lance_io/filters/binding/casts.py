@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.filters.binding.coercion import cast
+from lance_io.filters.binding.moments import check_moments
 from lance_io.filters.binding.sql_types import decimal_of, is_list, is_string
 from lance_io.filters.binding.stored_json import holds_documents, to_documents
 from lance_io.filters.binding.times_of_day import times_of_texts
@@ -120,6 +121,7 @@ def _convert(value: pa.Array, to: pa.DataType) -> pa.Array:
         return _to_integer(value, pa.int64()).cast(to)
     if (pt.is_timestamp(source) or pt.is_duration(source)) and pt.is_floating(to):
         return value.cast(pa.int64()).cast(to, safe=False)
+    check_moments(value, to)
     return cast(value, to, safe=False)
 
 
