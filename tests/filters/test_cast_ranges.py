@@ -1,4 +1,4 @@
-"""Casts of values that another type does not have: refused as in pylance, or null by `try_cast`, never another value."""
+"""Casts of values that another type does not have: refused as in pylance, null by `try_cast`, never another value."""
 
 from __future__ import annotations
 

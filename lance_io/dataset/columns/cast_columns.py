@@ -85,6 +85,11 @@ def cast_within(array: pa.Array, before: Field, after: Field) -> pa.Array:
         cast = [cast_within(array.field(i), *pair) for i, pair in enumerate(members)]
         fields = [pa.field(child.name, one.type, child.nullable) for (_, child), one in zip(members, cast, strict=True)]
         return pa.StructArray.from_arrays(cast, fields=fields, mask=array.is_null() if array.null_count else None)
+    if pt.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        items = cast_within(array.values.slice(array.offset * size, len(array) * size), *members[0])
+        dtype = pa.list_(pa.field(members[0][1].name, items.type, members[0][1].nullable), size)
+        return pa.FixedSizeListArray.from_arrays(items, type=dtype, mask=array.is_null() if array.null_count else None)
     items, offsets = items_of(array)
     return with_items(array, offsets, cast_within(items, *members[0]))
 

@@ -310,8 +310,12 @@ def fields_along(schema: Schema, path: tuple[str, ...], *, through_lists: bool =
         if match is None:
             raise _unknown(schema, path, found)
         found.append(match)
-        level = match.children if through_lists and match.logical_type in _LISTS else match.members
+        level = match.children if through_lists and _is_list(match) else match.members
     return found
+
+
+def _is_list(field: Field) -> bool:
+    return field.logical_type in _LISTS or field.logical_type.startswith("fixed_size_list:struct:")
 
 
 def _unknown(schema: Schema, path: tuple[str, ...], found: Sequence[Field]) -> BindError:

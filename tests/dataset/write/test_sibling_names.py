@@ -101,3 +101,39 @@ def test_members_that_share_a_name_already(tmp_path: Path, library: Any) -> None
     refuse(uri, lambda: table.alter_columns({"path": "s.a", "name": "c"}))
     table.alter_columns({"path": "s.a", "name": "first"})
     assert lance_io.dataset(uri).to_table()["s"].to_pylist() == [{"first": 0, "a": 1, "c": 2}]
+
+
+VECTORS = pa.table(
+    {
+        "v": pa.array([[{"a": 1, "b": 2}] * 2, None], pa.list_(PAIR, 2)),
+        "o": pa.array([{"v": [{"a": 1, "b": 2}] * 2}, {"v": None}], pa.struct([("v", pa.list_(PAIR, 2))])),
+    }
+)
+
+
+@pytest.mark.parametrize(("path", "top"), [("v.item", "v"), ("o.v.item", "o")])
+def test_members_of_structs_in_vectors_are_changed_as_by_pylance(tmp_path: Path, path: str, top: str) -> None:
+    changes: list[Callable[[Any], Any]] = [
+        lambda table: table.alter_columns({"path": f"{path}.a", "name": "c"}),
+        lambda table: table.alter_columns({"path": f"{path}.a", "name": "b"}, {"path": f"{path}.b", "name": "a"}),
+        lambda table: table.alter_columns({"path": f"{path}.b", "data_type": pa.int32()}),
+        lambda table: table.alter_columns({"path": f"{path}.b", "nullable": True}),
+        lambda table: table.drop_columns([f"{path}.a"]),
+    ]
+    for number, change in enumerate(changes):
+        found = []
+        for one in (lance_io, lance):
+            uri = str(tmp_path / f"{one.__name__}{number}")
+            lance_io.write_dataset(VECTORS, uri)
+            change(one.dataset(uri))
+            table = lance_io.dataset(uri)  # pylance does not read such columns beside others
+            assert table.take([0, 1]) == table.to_table()
+            found.append((table.schema, table.to_table()[top].to_pylist()))
+        assert found[0] == found[1], number
+    uri = str(tmp_path / "refused")
+    table = lance_io.write_dataset(VECTORS, uri)
+    with pytest.raises(OperationError, match='Duplicate field name "'):
+        table.alter_columns({"path": f"{path}.a", "name": "b"})
+    assert lance_io.dataset(uri).to_table() == VECTORS
+    with pytest.raises(OperationError, match="does not exist"):
+        table.alter_columns({"path": f"{path}.nope", "name": "b"})
