@@ -131,7 +131,7 @@ def test_the_filter_of_the_scan_comes_first(uri: str) -> None:
     """Rows that it drops are not even looked at by the query's condition."""
     frame = lance_io.polars.scan(uri, filter="a > 100 and a < 120")
     expected = lance.dataset(uri).to_table(filter="a > 100 and a < 120")
-    assert_frame_equal(frame.collect(), pl.from_arrow(expected))  # type: ignore[arg-type]
+    assert_frame_equal(frame.collect(), pl.from_arrow(expected))
     narrow = frame.filter(C("a").cast(pl.UInt8).is_in([101, 105])).select("s")
     assert narrow.collect().height == 2
     assert frame.head(3).collect()["a"].to_list() == expected["a"].to_pylist()[:3]
