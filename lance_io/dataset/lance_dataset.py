@@ -257,6 +257,8 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         include_deleted_rows   show deleted rows, with a null row id
         io_buffer_size         bytes read and not yet consumed
         scan_stats_callback    called with `ScanStatistics` when a scan is over
+        nearest                a vector search, as a dict of the parameters of `ScannerBuilder.nearest`
+        prefilter              whether that looks only at rows that pass the filter; else what it found is filtered
         timeout                seconds, or a `timedelta`, that a run of the scan may take, the caller's own time between
                                batches included; then it is cancelled and frees what it holds. Batches that were read
                                by then still come, and `DeadlineExceeded` after them
@@ -270,7 +272,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetClones, DatasetNotOffered):
         thread, so that no Ctrl-C ends it half way.
         """
         wanted = self._asked(*given, **options)
-        computes = wanted.filter is not None or isinstance(wanted.columns, dict)
+        computes = wanted.filter is not None or isinstance(wanted.columns, dict) or wanted.nearest is not None
         return (scanners.LanceScanner if computes else scanners.SyncScanner)._of(self._state, wanted)
 
     def to_table(

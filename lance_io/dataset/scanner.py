@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import pyarrow as pa
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from lance_io.dataset import bases
+    from lance_io.dataset.index import nearest as searches
+    from lance_io.dataset.index import vector_query as vector_queries
     from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.scan import data_frames
     from lance_io.dataset.scan import explain as explanations
@@ -41,6 +43,8 @@ else:
     bases = later("lance_io.dataset.bases")
     data_frames = later("lance_io.dataset.scan.data_frames")
     explanations = later_plans("lance_io.dataset.scan.explain")
+    searches = later_plans("lance_io.dataset.index.nearest")
+    vector_queries = later("lance_io.dataset.index.vector_query")
 
 COLUMNS_ON_LOOP_MAX: Final = 64  # some 20 microseconds each, the first time
 
@@ -104,6 +108,8 @@ class _Scan:
         return self._state.arrow_schema
 
     def _explain_plan(self) -> Plan[str]:
+        if self._options.nearest is not None:
+            return (yield from searches.explain(self._state, self._options))
         plan = yield from plan_scan(self._state, self._options)
         return explain(self._state, plan, self._options)
 
@@ -125,6 +131,8 @@ class SyncScanner(_Scan, SyncFace):
     def _of(cls, state: DatasetState, options: ScanOptions) -> Self:
         # pyarrow's constructor would want a C++ scanner; every inherited method is overridden
         scanner: Self = cls.__new__(cls)
+        if options.nearest is not None:  # what does not fit the schema is said now, as in pylance
+            vector_queries.vector_column(state.schema, options.nearest)
         scanner._state = state
         scanner._options = options
         return scanner
@@ -257,6 +265,8 @@ class AsyncScanner(_Scan, AsyncFace):
 
     async def _schema(self) -> pa.Schema:
         """`projected_schema`; in a thread where texts are parsed, for which the parser is imported, or columns many."""
+        if self._options.nearest is not None:
+            return await drive_in_thread(lambda: self.projected_schema)
         columns = self._options.columns
         num_columns = len(self._state.schema.fields if columns is None else columns)
         if isinstance(columns, Mapping) or num_columns > COLUMNS_ON_LOOP_MAX:
@@ -422,20 +432,66 @@ class ScannerBuilder(ScannerBuilderNotOffered):
         return self._set("use_scalar_index", use_scalar_index)
 
     def prefilter(self, prefilter: bool) -> Self:
-        """Matters to searches only."""
+        """Whether a search looks only at rows that pass the filter; else the filter is for what was found."""
         return self._set("prefilter", prefilter)
 
     def fast_search(self, flag: bool) -> Self:
-        """Matters to searches only."""
+        """Whether a search leaves out the fragments that no index covers."""
         return self._set("fast_search", flag)
 
     def disable_scoring_autoprojection(self, disable: bool = True) -> Self:
-        """Matters to searches only."""
+        """Whether the result of a search has `_distance` only where it is named."""
         return self._set("disable_scoring_autoprojection", disable)
 
-    def nearest(self, column: str, *_: object, **__: object) -> NoReturn:
-        """Vector search; needs an index, which this release does not read."""
-        raise UnsupportedError(f"nearest({column!r}): vector search is not part of this release")
+    def nearest(
+        self,
+        column: str,
+        q: Any,
+        k: int | None = None,
+        metric: str | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        refine_factor: int | None = None,
+        use_index: bool = True,
+        ef: int | None = None,
+        query_parallelism: int | None = None,
+        approx_mode: Literal["fast", "normal", "accurate"] = "normal",
+        distance_range: tuple[float | None, float | None] | None = None,
+        search_effort: float | None = None,
+    ) -> Self:
+        """Find the rows whose vectors are nearest to `q`. The search is exact: every vector is looked at.
+
+        column   name or dotted path of a column of vectors (fixed-size lists of float16, float32, float64, bfloat16 or
+                 uint8), or of lists of these, where a row's distance is that of its nearest vector, summed over `q`
+        q        a vector, or several of them: then k rows are found for each, and `query_index` says for which
+        k        rows to find; 10, or the limit of the scan
+        metric   "l2" (squared), "cosine", "dot" or "hamming"; without, that of the column's index, or "l2", for uint8
+                 "hamming", which is the only one that these have
+        use_index  whether the index decides the metric, and what `fast_search` looks at
+        distance_range  rows with a distance at or above the first and below the second number count
+
+        The others tune indices, which this release does not read; they are checked and have no effect.
+        Raises `TypeError` for values of the wrong type, `ValueError` for others that make no sense.
+        """
+        query = vector_queries.vector_query(
+            column,
+            q,
+            k=k,
+            metric=metric,
+            nprobes=nprobes,
+            minimum_nprobes=minimum_nprobes,
+            maximum_nprobes=maximum_nprobes,
+            refine_factor=refine_factor,
+            use_index=use_index,
+            ef=ef,
+            query_parallelism=query_parallelism,
+            approx_mode=approx_mode,
+            distance_range=distance_range,
+            search_effort=search_effort,
+        )
+        vector_queries.vector_column(self._dataset._state.schema, query)
+        return self._set("nearest", query)
 
     def full_text_search(self, query: object, columns: object = None) -> NoReturn:
         """Full text search; needs an index, which this release does not read."""

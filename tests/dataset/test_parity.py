@@ -32,7 +32,7 @@ PEERS = {
     LanceFileReader: lance.file.LanceFileReader,
     lance_io.BlobFile: lance.BlobFile,
 }
-REFUSED = {"nearest", "join", "join_asof", "sort_by", "replace_schema"}  # raise whatever they are given
+REFUSED = {"join", "join_asof", "sort_by", "replace_schema"}  # raise whatever they are given
 NOT_GIVEN = (None, False)  # a scan keyword of a fragment that is left out, by either library
 
 

@@ -295,7 +295,7 @@ def test_the_environment_comes_last(mixed_uri: str, monkeypatch: pytest.MonkeyPa
         ({"late_materialization": ["zz"], "filter": "a > 1"}, BindError, "No field named zz"),
         ({"order_by": ["zz"]}, ValueError, "Column zz not found"),
         ({"fragments": [1]}, TypeError, "LanceFragment"),
-        ({"nearest": {"column": "a"}}, NotImplementedError, "vector search"),
+        ({"nearest": {"column": "a"}}, TypeError, "'q'"),
         ({"full_text_query": "x"}, NotImplementedError, "full text search"),
         ({"filter": "a > "}, ValueError, "sql parser error"),
         ({"filter": "zz > 3"}, ValueError, "No field named zz"),

@@ -66,7 +66,7 @@ class _Frame:
         self._lazy = [
             (one.name, one.path[0])
             for one in self._projection.outputs
-            if not one.is_system and len(one.path) == 1 and state.schema.field(one.path[0]).holds_blobs
+            if len(one.path) == 1 and (field := state.schema.top(one.path[0])) is not None and field.holds_blobs
         ]
         if blob_mode != "lazy" or options.blob_handling is not None:
             self._lazy = []
@@ -89,5 +89,6 @@ class _Frame:
 
 def _shows_blobs(state: DatasetState, projection: Projection) -> bool:
     """Whether a column is a blob or holds some; a member of a description, such as `blob.size`, is neither."""
-    read = [state.field_at(one.path) for one in projection.outputs if not one.is_system and one.computed is None]
+    stored = [one for one in projection.outputs if one.path and state.schema.top(one.path[0]) is not None]
+    read = [state.field_at(one.path) for one in stored]
     return any(field.describe_blobs() is not field for field in read)

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
+from lance_io.dataset.lazy_module import later_plans
 from lance_io.dataset.run_plan import run, run_awaited, run_beside
 from lance_io.dataset.scan.ordering import Ordering
 from lance_io.dataset.scan.rebatch import Rebatcher, to_table
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.dataset.index import nearest
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scan.scan_statistics import ScanStatistics, ScanWatch
     from lance_io.dataset.version.column_lists import Projection
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
+else:
+    nearest = later_plans("lance_io.dataset.index.nearest")
 
 
 def _is_run_here(state: DatasetState, options: ScanOptions) -> bool:
@@ -62,21 +66,27 @@ class _Scan:
 
     @cached_property
     def _ordering(self) -> Ordering | None:
-        return Ordering(self.state, self.options) if self.options.order_by else None
+        options = self.options
+        return Ordering(self.state, options) if options.order_by and options.nearest is None else None
+
+    @property
+    def _is_collected(self) -> bool:
+        """Whether nothing is given before all rows have been looked at."""
+        return self._ordering is not None or self.options.nearest is not None
 
     def batches(self) -> Stream:
         """Its batches, of the size that was asked for."""
         options = self.options
         portable = Portable(self.schema)
         # Without a filter batches are slices of what is decoded: cutting one costs a microsecond.
-        across = bool(options.strict_batch_size) or options.filter is not None or self._ordering is not None
+        across = bool(options.strict_batch_size) or options.filter is not None or self._is_collected
         cutter = Rebatcher(
             options.batch_rows,
             cut_bytes=options.cut_bytes,
             across=across,
             then=portable if portable.is_needed else None,
         )
-        if self._ordering is not None:
+        if self._is_collected:
             for batch in (yield from self.table()).to_batches():
                 yield Items(cutter.push(batch))
             yield Items(cutter.flush())
@@ -86,6 +96,8 @@ class _Scan:
 
     def table(self) -> Plan[pa.Table]:
         """All of it, over whatever arrays were decoded; ordered if that was asked for."""
+        if self.options.nearest is not None:
+            return (yield from nearest.search(self.state, self.options, self._projection, self.watch))
         run = yield from self._run(None)
         found: list[tuple[int, pa.RecordBatch]] = []
         yield Each(run.batches(), found.append)
@@ -229,6 +241,8 @@ async def count_async(state: DatasetState, options: ScanOptions, watch: ScanWatc
 
 
 def _count(state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -> Plan[int]:
+    if options.nearest is not None:
+        return (yield from nearest.count_found(state, options, watch))
     counted = yield from plan_count(state, options)
     if isinstance(counted, int):
         return counted

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
 
+from lance_io.dataset.lazy_module import later
 from lance_io.dataset.rows.deletions_and_ids import load_row_columns
 from lance_io.dataset.rows.item_columns import split_items
 from lance_io.dataset.rows.read_rows import is_taken, read_bytes
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.dataset.index import nearest as searches
     from lance_io.dataset.scan.pipeline import ScanPlan
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.version.column_lists import Projection as OutputProjection
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan, Request
     from lance_io.spans import IntArray, Steps
     from lance_io.store.costs import RequestCosts
+else:
+    searches = later("lance_io.dataset.index.nearest")
 
 T = TypeVar("T")
 _NO_ITEMS: Final[Mapping[int, IntArray]] = MappingProxyType({})
@@ -114,6 +118,9 @@ def explain_scan(
     costs = None if store is None else costs_of(store)
     ledger = Ledger(_merging(state, "scan", costs))
     projection: OutputProjection | None = None
+    if options.nearest is not None:
+        ledger.notes.append("the columns of the rows that are found are read afterwards")
+        options, projection = searches.scan_part(state, options)
     if options.order_by:
         ordering = Ordering(state, options)
         options, projection = ordering.options, ordering.projection

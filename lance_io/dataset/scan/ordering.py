@@ -31,14 +31,17 @@ _ADDRESS: Final = "address"
 
 
 class Ordering:
-    """One ordered scan: run `options` with `projection`, then give the table to `finish`."""
+    """One ordered scan: run `options` with `projection`, then give the table to `finish`.
 
-    def __init__(self, state: DatasetState, options: ScanOptions) -> None:
+    output  what the rows are shown as, where they are few and come with all of it
+    """
+
+    def __init__(self, state: DatasetState, options: ScanOptions, output: Projection | None = None) -> None:
         assert options.order_by is not None
         self._state = state
         self._asked = options
-        self._output = scan_projection(state, options)
-        self._late = options.limit is not None and not options.include_deleted_rows
+        self._output = output or scan_projection(state, options)
+        self._late = output is None and options.limit is not None and not options.include_deleted_rows
         keys = [self._key(number, one.column_name) for number, one in enumerate(options.order_by)]
         if self._late:
             address = OutputColumn(_ADDRESS, (ROW_ADDRESS,), system_field(_ADDRESS))

@@ -19,6 +19,7 @@ from lance_io.runtime import seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lance_io.dataset.index.vector_query import VectorQuery
     from lance_io.dataset.version.state import FragmentPlace
 
 BlobHandling: TypeAlias = Literal["all_binary", "blobs_descriptions", "all_descriptions"]
@@ -28,13 +29,12 @@ LIMIT_END: Final = 1 << 63  # of a limit or an offset
 
 # what belongs to indices, which this release does not read: refused when given, because leaving it out changes rows
 _LATER: Final = {
-    "nearest": "vector search",
     "full_text_query": "full text search",
     "index_segments": "index segments",
     "row_addr_allowlist": "row address filters",
     "row_addr_blocklist": "row address filters",
 }
-# hints about indices and statistics: without either the same rows come back
+# hints about indices and statistics, which do not change the rows of a scan, and what is for searches only
 _HINTS: Final = ("prefilter", "use_stats", "fast_search", "use_scalar_index", "disable_scoring_autoprojection")
 _FLAGS: Final = (
     *_HINTS,
@@ -109,6 +109,7 @@ class ScanOptions:
     order_by: Sequence[ColumnOrdering] | None = None
     timeout: float | None = None
     starts_small: bool = False
+    nearest: VectorQuery | None = None
     hints: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -133,7 +134,9 @@ class ScanOptions:
         if not defaults:
             return self
         given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
-        return replace(scan_options(**defaults), **{k: v for k, v in given.items() if k != "hints"})
+        found = scan_options(**defaults)
+        given["hints"] = {**found.hints, **{name: hint for name, hint in self.hints.items() if hint is not None}}
+        return replace(found, **given)
 
 
 _NAMES: Final = frozenset(one.name for one in fields(ScanOptions)) - {"hints", "starts_small"}
@@ -164,12 +167,21 @@ def scan_options(**given: Any) -> ScanOptions:
         raise UnsupportedError("filter: a search query needs an index, which this release does not read")
     if "order_by" in known:
         known["order_by"] = orderings(known["order_by"])
+    if "nearest" in known:
+        known["nearest"] = _vector_query(known["nearest"])
     if "timeout" in known:
         known["timeout"] = seconds(known["timeout"])
     options = ScanOptions(**known, hints=hints)
     _check_numbers(options)
     _check_choices(options)
     return options
+
+
+def _vector_query(given: Any) -> VectorQuery:
+    """`nearest` as it is checked, a mapping of the keywords of `ScannerBuilder.nearest`."""
+    from lance_io.dataset.index.vector_query import VectorQuery, vector_query  # for searches only
+
+    return given if isinstance(given, VectorQuery) else vector_query(**given)
 
 
 def _count(name: str, value: Any) -> int:

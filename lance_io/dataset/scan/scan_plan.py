@@ -39,7 +39,11 @@ VARIABLE_BYTES = 64  # what a string or list counts as, not knowing it
 
 
 def scan_projection(state: DatasetState, options: ScanOptions) -> Projection:
-    """The output columns of a scan; errors as `project`."""
+    """The output columns of a scan; errors as `project`, for a search as `nearest_projection`."""
+    if options.nearest is not None:
+        from lance_io.dataset.index.search_columns import nearest_projection  # for searches only
+
+        return nearest_projection(state, options)
     key = ("scan", columns_key(options.columns), options.with_row_id, options.with_row_address, options.blob_handling)
     found: Projection | None = state.prepared.get(key)
     if found is None:

@@ -1,0 +1,97 @@
+"""Arrow arrays of vectors as matrices over their memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from lance_io.spans import IntArray
+
+    BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorRows:
+    """Rows that hold a vector each, or several.
+
+    matrix   [vectors, dim] as they are stored: float16, float32, float64, uint8, or the 16 bits of bfloat16
+    present  which rows have a vector; None for all
+    starts   i64[rows + 1] where the vectors of each row begin; None where each has one
+    """
+
+    matrix: npt.NDArray[Any]
+    present: BoolArray | None
+    starts: IntArray | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are, those without a vector among them."""
+        return len(self.matrix) if self.starts is None else len(self.starts) - 1
+
+
+def vector_rows(array: pa.Array) -> VectorRows:
+    """The rows of an array of fixed-size lists, or of lists of such; null vectors in a list are left out of it.
+
+    A null item of a vector is 0.
+    """
+    if not pa.types.is_fixed_size_list(array.type):
+        return _lists_of_vectors(array)
+    return VectorRows(_matrix(array), _validity(array))
+
+
+def as_floats(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Float32 or float64 of a matrix of any kind of float; itself where it is one."""
+    if matrix.dtype == np.uint16:  # bfloat16: the upper half of a float32
+        return (matrix.astype(np.uint32) << 16).view(np.float32)
+    return matrix.astype(np.float32) if matrix.dtype == np.float16 else matrix
+
+
+def _matrix(array: pa.FixedSizeListArray) -> npt.NDArray[Any]:
+    dim = array.type.list_size
+    items = array.values.slice(array.offset * dim, len(array) * dim)
+    dtype = np.dtype(np.uint16) if pa.types.is_fixed_size_binary(items.type) else np.dtype(items.type.to_pandas_dtype())
+    if not len(items):
+        return np.empty((len(array), dim), dtype)
+    flat = np.frombuffer(items.buffers()[1], dtype, len(items), items.offset * dtype.itemsize)
+    valid = _validity(items)
+    if valid is not None:
+        flat = np.where(valid, flat, np.zeros(1, dtype))
+    return flat.reshape(len(array), dim)
+
+
+def _validity(array: pa.Array) -> BoolArray | None:
+    """Which values are not null; None for all."""
+    if not array.null_count:
+        return None
+    bits = np.frombuffer(array.buffers()[0], np.uint8)
+    first, last = array.offset // 8, -(-(array.offset + len(array)) // 8)
+    skip = array.offset % 8
+    return np.unpackbits(bits[first:last], bitorder="little")[skip : skip + len(array)].astype(np.bool_)
+
+
+def _lists_of_vectors(array: pa.ListArray) -> VectorRows:
+    starts: IntArray = np.zeros(1, np.int64)
+    if len(array):
+        width: np.dtype[Any] = np.dtype(np.int64 if pa.types.is_large_list(array.type) else np.int32)
+        ends = np.frombuffer(array.buffers()[1], width, len(array) + 1, array.offset * width.itemsize)
+        starts = ends.astype(np.int64)
+    inner = array.values.slice(starts[0], starts[-1] - starts[0])
+    starts -= starts[0]
+    valid = _validity(array)
+    rows = VectorRows(_matrix(inner), valid, starts)
+    kept = _validity(inner)
+    if valid is not None and (starts[1:] > starts[:-1])[~valid].any():  # what a null list holds is nobody's
+        of_rows = np.repeat(valid, np.diff(starts))
+        kept = of_rows if kept is None else kept & of_rows
+    if kept is not None:
+        before = np.concatenate((np.zeros(1, np.int64), np.cumsum(kept)))
+        rows = replace(rows, matrix=rows.matrix[kept], starts=before[starts])
+    return rows
