@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 EXACT_BYTES: Final = MIB  # of float64 at once: what the caches of a processor hold
 _SLACK: Final = 8  # roundings beside those of a sum
+_FLOAT32: Final = np.finfo(np.float32)
 _FLOAT32_ROUNDING: Final = 1.2e-7  # what a distance loses when it becomes a float32
 
 
@@ -93,9 +94,9 @@ class Queries:
 
 
 def _squares(vectors: FloatArray) -> FloatArray:
-    """Squares of lengths; NaN where products could overflow."""
+    """Squares of lengths; NaN where products, or distances as float32, could overflow."""
     found: FloatArray = np.einsum("ij,ij->i", vectors, vectors)
-    found[~(found < np.finfo(found.dtype).max / 64)] = np.nan
+    found[~(found < _FLOAT32.max / 64)] = np.nan
     return found
 
 
@@ -113,7 +114,7 @@ def bounds(
         dim = queries.matrix.shape[1]
         # twice the bound of any order of summing; below the least normal number nothing is relative any more
         relative = (dim + _SLACK) * float(kind.eps) + 2 * _FLOAT32_ROUNDING
-        absolute = (dim + _SLACK) * float(kind.tiny)
+        absolute = (dim + _SLACK) * float(_FLOAT32.tiny)
         low = np.empty((len(queries.matrix), len(vectors)), vectors.dtype)
         for query, products in zip(queries.matrix, low, strict=True):
             # one product with a matrix would be a little faster, but that BLAS gives to threads of its own

@@ -222,7 +222,7 @@ def _blocks(rows: VectorRows, num_queries: int) -> list[tuple[int, int]]:
     vector_bytes = max(4, rows.matrix.dtype.itemsize) * max(dim, num_queries, 1)
     step = max(1, BLOCK_BYTES // vector_bytes)
     if rows.starts is None:
-        cuts = list(range(0, rows.num_rows, step))
+        cuts = [*range(0, rows.num_rows, step)] or [0]
     else:
         wanted = np.arange(0, int(rows.starts[-1]) + 1, step)
         cuts = sorted({0, *(np.searchsorted(rows.starts, wanted, side="right") - 1).clip(0, rows.num_rows).tolist()})
