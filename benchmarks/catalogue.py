@@ -13,6 +13,7 @@ from benchmarks.functions import function_cases
 from benchmarks.kinds import kind_cases
 from benchmarks.oldversions import old_version_cases
 from benchmarks.reads import read_cases
+from benchmarks.searches import search_cases
 from benchmarks.shapes.shape_cases import shape_cases
 from benchmarks.shares import share_cases
 from benchmarks.spark import spark_cases
@@ -37,6 +38,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     """Every case, in the order of the report."""
     yield from read_cases(tables)
     yield from filter_cases(tables)
+    yield from search_cases(tables)
     yield from function_cases(tables)
     yield from write_cases(tables)
     yield from kind_cases(tables)

@@ -75,6 +75,7 @@ TITLES = {
     "open": "Open, import, first row",
     "memory": "Peak memory of a scan, growth of a write",
     "filter": "Scan with a filter",
+    "search": "Find the nearest vectors, without an index",
     "functions": f"Functions of filters, processor time: the {FUNCTIONS_MAX} that are slowest beside pylance",
     "write": "Write a table",
     "kinds": "Real text and numbers: size, processor time of writing",
