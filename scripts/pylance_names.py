@@ -24,6 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lance
 
+from scripts.pylance_calls import Caller
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -101,11 +103,13 @@ MADE_BY_OTHERS: Final = frozenset(  # classes whose objects users get and do not
 class Found:
     """What became of the names of one module, or of one class.
 
-    same     names with the same parameters
-    rest     others, with what is to be said of them
+    same      names with the same parameters, whose call gave the same
+    uncalled  names with the same parameters that are not called
+    rest      others, with what is to be said of them
     """
 
     same: list[str] = field(default_factory=list)
+    uncalled: list[str] = field(default_factory=list)
     rest: list[tuple[str, str, str]] = field(default_factory=list)
 
 
@@ -226,7 +230,7 @@ def reason(full_name: str) -> str | None:
     return next((text for pattern, text in ABSENT if re.match(pattern, full_name)), None)
 
 
-def compare_module(name: str) -> Iterator[tuple[str, Found]]:
+def compare_module(name: str, caller: Caller) -> Iterator[tuple[str, Found]]:
     """What became of a module, and of each of its classes."""
     theirs, ours = load(name), load(name.replace(_THEIRS, _OURS, 1))
     if theirs is None:
@@ -237,7 +241,7 @@ def compare_module(name: str) -> Iterator[tuple[str, Found]]:
     for each in public_names(theirs):
         full_name, value = f"{name}.{each}", getattr(theirs, each)
         mine = _GONE if ours is None else getattr(ours, each, _GONE)
-        note(found, full_name, each, value, mine)
+        note(found, full_name, each, value, mine, caller)
         if inspect.isclass(value) and mine is not _GONE and refusal_of(mine) is None and name != _THEIRS:
             classes.append((each, value, mine))
     yield name, found
@@ -246,18 +250,22 @@ def compare_module(name: str) -> Iterator[tuple[str, Found]]:
         for member in members(value):
             theirs_member, mine_member = member_of(value, member), member_of(mine, member)
             bound = tuple(getattr(one, "__func__", one) for one in (theirs_member, mine_member))
-            note(inner, f"{name}.{each}.{member}", member, *bound)
+            note(inner, f"{name}.{each}.{member}", member, *bound, caller)
         yield f"{name}.{each}", inner
 
 
-def note(found: Found, full_name: str, shown: str, theirs: Any, ours: Any) -> None:
-    """Note what became of a name."""
+def note(found: Found, full_name: str, shown: str, theirs: Any, ours: Any, caller: Caller) -> None:
+    """Note what became of a name: the same is what was called, with the same answer."""
     if ours is _GONE:
         found.rest.append((shown, "absent", reason(full_name) or missing_reason(full_name)))
         return
     verdict, text = compare(full_name, theirs, ours)
     if verdict == "same":
+        verdict, text = caller.verdict(full_name)
+    if verdict == "same":
         found.same.append(shown)
+    elif verdict == "uncalled":
+        found.uncalled.append(shown)
     else:
         found.rest.append((shown, verdict, text))
 
@@ -270,10 +278,12 @@ def missing_reason(full_name: str) -> str:
 INTRODUCTION: Final = """# Every name of pylance
 
 What became of each public name of pylance {version}, as `scripts/pylance_names.py` found it by walking both packages; a
-test walks them again. What differs in behaviour, and how tables are exchanged, is in [Coming from pylance](pylance.md).
+test walks them again. How behaviour differs, and tables are exchanged, is in [Coming from pylance](pylance.md).
 
-A name is the **same** when it is here with the same parameters, their names and defaults; **different** says how; one
-that is **not offered** raises `UnsupportedError`, which says what to do meanwhile; an **absent** one is not here.
+A name is the **same** when it is here with the same parameters, names and defaults, and a call of it with data
+gave the same in both packages (`scripts/pylance_calls.py` has the calls; the test makes them again). An **uncalled**
+one has the same parameters. **Different** says how; one that is **not offered** raises an error, which says what to do
+meanwhile; an **absent** one is not here.
 Asynchronous twins have the same names and parameters as the methods of `LanceDataset`, `LanceFragment`, scanners and
 files.
 """
@@ -284,6 +294,8 @@ def section(title: str, found: Found) -> str:
     lines = [f"{'###' if title.rpartition('.')[2][:1].isupper() else '##'} {title}", ""]
     if found.same:
         lines += [f"Same: {quoted(found.same)}.", ""]
+    if found.uncalled:
+        lines += [f"Uncalled: {quoted(found.uncalled)}.", ""]
     if found.rest:
         lines += ["| name | here | |", "| --- | --- | --- |"]
         lines += [
@@ -296,15 +308,17 @@ def section(title: str, found: Found) -> str:
 def made_page() -> str:
     """The page as both packages are now."""
     parts = [INTRODUCTION.format(version=lance.__version__)]
-    total = {"same": 0, "different": 0, "not offered": 0, "absent": 0}
+    total = {"same": 0, "uncalled": 0, "different": 0, "not offered": 0, "absent": 0}
     sections = []
-    for name in modules():
-        for title, found in compare_module(name):
-            total["same"] += len(found.same)
-            for _, verdict, _ in found.rest:
-                total[verdict] += 1
-            if found.same or found.rest:
-                sections.append(section(title, found))
+    with Caller() as caller:
+        compared = [one for name in modules() for one in compare_module(name, caller)]
+    for title, found in compared:
+        total["same"] += len(found.same)
+        total["uncalled"] += len(found.uncalled)
+        for _, verdict, _ in found.rest:
+            total[verdict] += 1
+        if found.same or found.uncalled or found.rest:
+            sections.append(section(title, found))
     parts.append("".join(f"- {verdict}: {count}\n" for verdict, count in total.items()))
     return "\n".join([*parts, *sections]).rstrip("\n") + "\n"
 

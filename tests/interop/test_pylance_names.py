@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,6 +26,27 @@ def test_the_page_is_what_was_found() -> None:
     page = script.made_page()
     assert "NO REASON GIVEN" not in page
     assert page == script.PAGE.read_text(), "run scripts/pylance_names.py, and look at what changed"
+
+
+def test_the_same_is_what_was_called_with_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = load_script()
+    from scripts import pylance_calls
+
+    calls = {
+        "same": "ds.to_table(['a'], nearest=near)",
+        "different": "L.dataset.__module__",
+        "not offered": "list(ds.scanner().scan_batches())",
+        "uncalled": "ds.no_such_name",
+    }
+    monkeypatch.setattr(pylance_calls, "CALLS", {name: call for name, call in calls.items()})
+    with script.Caller() as caller:
+        assert [caller.verdict(name)[0] for name in calls] == [*calls]
+        assert caller.verdict("nowhere") == ("uncalled", "")
+        found = script.Found()
+        for name in calls:
+            script.note(found, name, name, script.section, script.section, caller)
+    assert (found.same, found.uncalled) == (["same"], ["uncalled"])
+    assert [verdict for _, verdict, _ in found.rest] == ["different", "not offered"]
 
 
 def test_what_the_script_tells_apart() -> None:
@@ -43,5 +67,5 @@ def test_what_the_script_tells_apart() -> None:
     verdict, text = script.compare("x", theirs, script.load("lance_io").LanceDataset.create_index)
     assert verdict == "not offered" and "no indices" in text
     found = script.Found()
-    script.note(found, "lance.query.Nothing", "Nothing", theirs, script._GONE)
+    script.note(found, "lance.query.Nothing", "Nothing", theirs, script._GONE, None)
     assert found.rest[0][1] == "absent" and "NO REASON" not in found.rest[0][2]
