@@ -85,6 +85,33 @@ def test_fsst_makes_text_smaller() -> None:
     assert codes.nbytes < len(data) / 4
 
 
+@pytest.mark.parametrize("count", [4096 * 5, 4096 * 10, 4096 * 20, 30_000])
+def test_numbered_texts_are_sampled_without_a_step(count: int) -> None:
+    """Every tenth of them ends in the same digit; a frame and eight digits are eight codes at most."""
+    values = [b"/data/train/img_%08d.jpg" % number for number in range(count)]
+    offsets = np.arange(0, 28 * (count + 1), 28).astype("<i4")
+    table, ends, codes = _kernels.encode_fsst(offsets, b"".join(values), False, count)
+    assert codes.nbytes <= 6 * count
+    assert fsst_texts(bytes(table), longs(ends, "<i4")[:500], bytes(codes)) == values[:499]
+
+
+def test_few_long_texts_among_short_ones_are_sampled() -> None:
+    """They hold the bytes, though hardly any value drawn at random is one of them."""
+    words = " ".join(f"word{number % 50} and" for number in range(2000)).encode()
+    values = [words if number % 1500 == 700 else b"" for number in range(60_000)]
+    offsets = np.cumsum([0, *map(len, values)]).astype("<i4")
+    _, _, codes = _kernels.encode_fsst(offsets, b"".join(values), False, len(values))
+    assert codes.nbytes < offsets[-1] / 5
+
+
+def test_same_values_make_the_same_codes() -> None:
+    """Nothing is drawn anew: files of the same rows are equal."""
+    data = b"".join(b"%d apples, %d pears; " % (number * 7919 % 1000, number % 13) for number in range(9000))
+    offsets = np.append(np.arange(0, len(data), 20), len(data)).astype("<i4")
+    first, again = (_kernels.encode_fsst(offsets, data, False, len(offsets) - 1) for _ in range(2))
+    assert [*map(bytes, first)] == [*map(bytes, again)]
+
+
 def fsst_texts(table: bytes, ends: list[int], codes: bytes) -> list[bytes]:
     """Values of codes by the table's own description (spec: 8.3)."""
     symbols = [table[8 + 8 * i : 8 + 8 * i + table[8 + 8 * table[0] + i]] for i in range(table[0])]

@@ -3,23 +3,19 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::decode::fsst::{SymbolTable, MAGIC};
-use crate::encode::symbols;
+use crate::encode::symbols::{self, Symbol};
+use crate::encode::training::{train, Sample};
 use crate::encode::variable::{offsets, Offset};
 use crate::error::invalid;
 use crate::gil;
-use fsst::{Compressor, Symbol};
 use pyo3::prelude::*;
 
-/// The table is trained on values spread over the page; the trainer takes some 16 KiB of what it is shown.
-const SAMPLE_VALUES_MAX: usize = 4096;
-/// On large pages several tables are tried, one per this many bytes, and judged by every so many values of a sample.
-const TABLES_MAX: usize = 4;
-const TABLE_BYTES: usize = 1 << 20;
-const JUDGED_SHARE: usize = 4;
-const JUDGED_BYTES_MAX: usize = 256 << 10; // of long values only the middle
-/// Values are handed over in batches, for their slices take more memory than short values do.
-const BATCH_VALUES: usize = 1024;
-const LANES: usize = Compressor::DEFAULT_BULK_LANES;
+/// Symbols are trained on so many bytes: the longer it takes to code a page, the more of them.
+const SAMPLE_BYTES_MIN: usize = 12 << 10;
+const SAMPLE_BYTES_MAX: usize = 64 << 10;
+const SAMPLE_SHARE: usize = 128;
+/// Of a long value a piece is taken.
+const PIECE_BYTES: usize = 512;
 
 /// `(symbol table, offsets, codes)`
 type Coded = (OwnedBuffer, OwnedBuffer, OwnedBuffer);
@@ -55,64 +51,68 @@ pub fn encode_fsst(
 }
 
 fn code<T: Offset>(offsets: &[T], data: &[u8]) -> (Vec<u8>, Vec<T>, Vec<u8>) {
+    let symbols = train(&sample(offsets, data));
+    let (ends, codes) = symbols::encode(&symbols, offsets, data);
+    (table(&symbols), ends, codes)
+}
+
+/// Values from all over the page, one of each stretch of it. Which one differs from stretch to stretch without order:
+/// every twentieth of numbered values would have the same last digit. Where few values have most of the bytes, these
+/// are found by places of bytes.
+fn sample<T: Offset>(offsets: &[T], data: &[u8]) -> Sample {
     let num_values = offsets.len() - 1;
     let value = |index: usize| &data[offsets[index].to_usize()..offsets[index + 1].to_usize()];
-    let num_bytes = offsets[num_values].to_usize() - offsets[0].to_usize();
-    let compressor = train(num_values, (num_bytes / TABLE_BYTES).clamp(1, TABLES_MAX), value);
-    let coded = symbols::encode(&compressor, offsets, data);
-    let (ends, codes) = coded.unwrap_or_else(|| code_any(&compressor, num_values, value));
-    (table(&compressor), ends, codes)
+    let first = offsets[0].to_usize();
+    let num_bytes = offsets[num_values].to_usize() - first;
+    let wanted = (num_bytes / SAMPLE_SHARE).clamp(SAMPLE_BYTES_MIN, SAMPLE_BYTES_MAX);
+    if num_bytes <= wanted {
+        return Sample::new((0..num_values).map(value));
+    }
+    let mut dice = Dice(0);
+    let value_bytes = (num_bytes / num_values).clamp(1, PIECE_BYTES);
+    let mut pieces = Vec::new();
+    for picked in dice.spread(num_values, (wanted / value_bytes).clamp(1, num_values)) {
+        let found = value(picked);
+        let start = dice.below(found.len().saturating_sub(PIECE_BYTES) + 1);
+        pieces.push(&found[start..found.len().min(start + PIECE_BYTES)]);
+    }
+    let missing = wanted.saturating_sub(pieces.iter().map(|piece| piece.len()).sum());
+    if missing > wanted / 2 {
+        for at in dice.spread(num_bytes, missing.div_ceil(PIECE_BYTES)) {
+            let end = offsets.partition_point(|offset| offset.to_usize() <= first + at);
+            let found = value(end - 1);
+            let start = first + at - offsets[end - 1].to_usize();
+            let start = start.min(found.len().saturating_sub(PIECE_BYTES));
+            pieces.push(&found[start..found.len().min(start + PIECE_BYTES)]);
+        }
+    }
+    Sample::new(pieces.into_iter())
 }
 
-/// Codes of values of any bytes and length.
-fn code_any<'a, T: Offset>(
-    compressor: &Compressor,
-    num_values: usize,
-    value: impl Fn(usize) -> &'a [u8],
-) -> (Vec<T>, Vec<u8>) {
-    let (mut ends, mut codes) = (Vec::with_capacity(num_values + 1), Vec::new());
-    let (mut batch, mut batch_ends) = (Vec::with_capacity(BATCH_VALUES), Vec::with_capacity(BATCH_VALUES));
-    ends.push(T::from_usize(0));
-    for start in (0..num_values).step_by(BATCH_VALUES) {
-        batch.clear();
-        batch_ends.clear();
-        batch.extend((start..num_values.min(start + BATCH_VALUES)).map(&value));
-        compressor.compress_bulk_into::<LANES>(&batch, &mut codes, &mut batch_ends);
-        ends.extend(batch_ends.iter().map(|&end| T::from_usize(end as usize)));
-    }
-    (ends, codes)
-}
+/// Numbers without order (SplitMix64), the same for every page.
+struct Dice(u64);
 
-/// The best of a few tables, each trained on other values.
-fn train<'a>(num_values: usize, num_tables: usize, value: impl Fn(usize) -> &'a [u8]) -> Compressor {
-    let step = num_values.div_ceil(SAMPLE_VALUES_MAX).max(1);
-    let sample = |start: usize, step: usize| (start..num_values).step_by(step).map(&value).collect::<Vec<&[u8]>>();
-    if num_tables == 1 {
-        return Compressor::train(&sample(step / 2, step));
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ mixed >> 31) >> 32) as usize % end
     }
-    let mut judges = sample(step / 2, step * JUDGED_SHARE);
-    let piece = JUDGED_BYTES_MAX / judges.len().max(1);
-    for one in &mut judges {
-        let start = one.len().saturating_sub(piece) / 2;
-        *one = &one[start..one.len().min(start + piece)];
+
+    /// `count` numbers below `end`, ascending: one of each of as many stretches.
+    fn spread(&mut self, end: usize, count: usize) -> Vec<usize> {
+        let bound = |number: usize| (end as u128 * number as u128 / count as u128) as usize;
+        (0..count).map(|number| bound(number) + self.below(bound(number + 1) - bound(number))).collect()
     }
-    let num_codes = |compressor: &Compressor| {
-        let (mut codes, mut ends) = (Vec::new(), Vec::new());
-        compressor.compress_bulk_into::<LANES>(&judges, &mut codes, &mut ends);
-        codes.len()
-    };
-    let tables = (0..num_tables).map(|number| Compressor::train(&sample(number * step / num_tables, step)));
-    let tables = tables.map(|table| (num_codes(&table), table));
-    tables.min_by_key(|(size, _)| *size).map_or_else(|| Compressor::train(&Vec::new()), |(_, table)| table)
 }
 
 /// The table as it is stored, see `decode/fsst.rs`.
-fn table(compressor: &Compressor) -> Vec<u8> {
-    let (symbols, lengths) = (compressor.symbol_table(), compressor.symbol_lengths());
+fn table(symbols: &[Symbol]) -> Vec<u8> {
     let mut table = vec![symbols.len() as u8, 0, 0, 1];
     table.extend_from_slice(&MAGIC);
-    table.extend(symbols.iter().copied().flat_map(|symbol: Symbol| symbol.to_u64().to_le_bytes()));
-    table.extend_from_slice(&lengths[..symbols.len()]);
+    table.extend(symbols.iter().flat_map(|symbol| symbol.word.to_le_bytes()));
+    table.extend(symbols.iter().map(|symbol| symbol.length));
     table.resize(SymbolTable::BYTES, 0);
     table
 }

@@ -15,5 +15,6 @@ pub mod packed_rows;
 pub mod rle;
 pub mod stats;
 pub mod symbols;
+pub mod training;
 pub mod values;
 pub mod variable;

@@ -8,10 +8,10 @@
 //! pieces, one behind the other, are codes of the value.
 
 use crate::encode::variable::Offset;
-use fsst::{Compressor, Symbol};
 
 const ESCAPE: u8 = 255;
-const SYMBOL_BYTES: usize = 8;
+pub const SYMBOL_BYTES: usize = 8;
+pub const SYMBOLS_MAX: usize = 255;
 const STRETCHES: usize = 4;
 /// Values and separators that are coded at once: they, and codes of up to two bytes for each, are counted in 16 bits.
 const BLOCK_BYTES: usize = 1 << 15;
@@ -21,14 +21,35 @@ const PIECE_BYTES: usize = 64;
 const PLACES: usize = 1 << 16;
 /// The slots of longer symbols, and the hash of their first three bytes: those with which tables are trained, so that
 /// no two symbols of a table share a slot.
-const SLOTS: usize = 1 << 11;
+pub const SLOTS: usize = 1 << 11;
 const HASH_FACTOR: u64 = 2_971_215_073;
 const HASH_BYTES: u64 = 0xFF_FFFF;
+
+/// Bytes that a code stands for: `length` lower ones, the others are 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Symbol {
+    pub word: u64,
+    pub length: u8,
+}
+
+impl Symbol {
+    /// The bytes of a word that count.
+    pub fn mask(self) -> u64 {
+        u64::MAX >> (64 - 8 * u32::from(self.length))
+    }
+
+    /// The first bytes of this symbol, shorter than the longest, and another behind it.
+    pub fn join(self, other: Symbol) -> Symbol {
+        let length = (self.length + other.length).min(SYMBOL_BYTES as u8);
+        Symbol { word: self.word | other.word << (8 * u32::from(self.length)), length }
+    }
+}
 
 /// What is found at a place: bits 0..4 length of the symbol, 8..16 code, 16..18 bytes of the code, 24 the separator.
 type Found = u32;
 
-const LENGTHS: Found = 0x3_000F;
+const LENGTH: Found = 0xF;
+const LENGTHS: Found = 0x3_0000 | LENGTH;
 const SEPARATOR: Found = 1 | 1 << 24;
 
 fn symbol(code: usize, length: u8) -> Found {
@@ -51,13 +72,13 @@ struct Long {
 const NO_SYMBOL: Long = Long { word: 1, shift: 8, found: 0 };
 
 #[inline(always)]
-fn slot(word: u64) -> usize {
+pub fn slot(word: u64) -> usize {
     let first = word & HASH_BYTES;
     (first.wrapping_mul(HASH_FACTOR) ^ first >> 15) as usize & (SLOTS - 1)
 }
 
 /// `count` times `value`, on the heap.
-fn boxed<T: Copy, const COUNT: usize>(value: T) -> Box<[T; COUNT]> {
+pub fn boxed<T: Copy, const COUNT: usize>(value: T) -> Box<[T; COUNT]> {
     match vec![value; COUNT].try_into() {
         Ok(array) => array,
         Err(_) => unreachable!("the vector has just that many items"),
@@ -68,17 +89,20 @@ fn boxed<T: Copy, const COUNT: usize>(value: T) -> Box<[T; COUNT]> {
 struct Coder {
     /// By the first two bytes: a symbol of two bytes, else of one, else the first byte escaped.
     short: Box<[Found; 1 << 16]>,
+    /// By the first byte: a symbol of one byte, else the byte escaped.
+    ones: [Found; 256],
     long: Box<[Long; SLOTS]>,
 }
 
 impl Coder {
-    fn new(symbols: &[Symbol], lengths: &[u8], separator: u8) -> Self {
+    fn new(symbols: &[Symbol], separator: Option<u8>) -> Self {
         let mut ones = [escaped(); 256];
-        ones[separator as usize] = SEPARATOR;
-        let all =
-            || symbols.iter().zip(lengths).enumerate().map(|(code, (each, &length))| (code, each.to_u64(), length));
+        if let Some(separator) = separator {
+            ones[separator as usize] = SEPARATOR;
+        }
+        let all = || symbols.iter().enumerate().map(|(code, each)| (code, each.word, each.length));
         all().filter(|each| each.2 == 1).for_each(|(code, word, _)| ones[word as u8 as usize] = symbol(code, 1));
-        let mut coder = Coder { short: boxed(0), long: boxed(NO_SYMBOL) };
+        let mut coder = Coder { short: boxed(0), ones, long: boxed(NO_SYMBOL) };
         coder.short.chunks_exact_mut(ones.len()).for_each(|row| row.copy_from_slice(&ones));
         for (code, word, length) in all() {
             match length {
@@ -100,6 +124,16 @@ impl Coder {
             true => long.found,
             false => self.short[word as u16 as usize],
         }
+    }
+
+    /// `find` where fewer bytes are left than a symbol may have: what it finds may be longer, with zeros behind them.
+    fn find_last(&self, rest: &[u8]) -> Found {
+        let mut bytes = [0; SYMBOL_BYTES];
+        bytes[..rest.len()].copy_from_slice(rest);
+        let word = u64::from_le_bytes(bytes);
+        let fits = |found: &Found| (found & LENGTH) as usize <= rest.len();
+        let found = [self.find(word), self.short[word as u16 as usize]];
+        found.into_iter().find(fits).unwrap_or(self.ones[rest[0] as usize])
     }
 
     /// Code one symbol, or end a value.
@@ -216,11 +250,13 @@ impl Block {
     }
 }
 
-/// Codes of all values and where each ends; `None` for values that have no byte to spare.
-pub fn encode<T: Offset>(table: &Compressor, offsets: &[T], data: &[u8]) -> Option<(Vec<T>, Vec<u8>)> {
-    let (first, last) = (offsets.first()?.to_usize(), offsets.last()?.to_usize());
-    let separator = unused_byte(&data[first..last])?;
-    let coder = Coder::new(table.symbol_table(), table.symbol_lengths(), separator);
+/// Codes of all values and where each ends.
+pub fn encode<T: Offset>(symbols: &[Symbol], offsets: &[T], data: &[u8]) -> (Vec<T>, Vec<u8>) {
+    let (first, last) = (offsets[0].to_usize(), offsets[offsets.len() - 1].to_usize());
+    let Some(separator) = unused_byte(&data[first..last]) else {
+        return encode_each(&Coder::new(symbols, None), offsets, data);
+    };
+    let coder = Coder::new(symbols, Some(separator));
     let mut block = Block { source: boxed(0), codes: boxed(0), ends: boxed(0), stretches: Default::default() };
     let mut ends = Vec::with_capacity(offsets.len());
     let mut codes: Vec<u8> = Vec::with_capacity(last - first);
@@ -237,7 +273,29 @@ pub fn encode<T: Offset>(table: &Compressor, offsets: &[T], data: &[u8]) -> Opti
             ends.extend(found.iter().map(|&end| T::from_usize(at + end as usize - begun.to())));
         }
     }
-    Some((ends, codes))
+    (ends, codes)
+}
+
+/// The same for values that have no byte to spare, as text never is.
+fn encode_each<T: Offset>(coder: &Coder, offsets: &[T], data: &[u8]) -> (Vec<T>, Vec<u8>) {
+    let (mut ends, mut codes) = (Vec::with_capacity(offsets.len()), Vec::new());
+    ends.push(T::from_usize(0));
+    for bounds in offsets.windows(2) {
+        let mut rest = &data[bounds[0].to_usize()..bounds[1].to_usize()];
+        while let Some(&first) = rest.first() {
+            let found = match rest.first_chunk() {
+                Some(&bytes) => coder.find(u64::from_le_bytes(bytes)),
+                None => coder.find_last(rest),
+            };
+            codes.push((found >> 8) as u8);
+            if found == escaped() {
+                codes.push(first);
+            }
+            rest = &rest[(found & LENGTH) as usize..];
+        }
+        ends.push(T::from_usize(codes.len()));
+    }
+    (ends, codes)
 }
 
 /// A byte that does not occur; UTF-8 has some.
