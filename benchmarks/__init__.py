@@ -6,6 +6,7 @@ reads       takes, scans, opening, importing, memory
 filters     scans with a filter
 functions   every function of filters as a computed column; functionrows makes their table
 writes      time, size and memory of writing tables
+kinds       real kinds of text and numbers; textsizes texts of nineteen kinds, few and many, which textkinds makes
 changes     rows of a table updated and merged
 commits     small appends, alone and against others
 shapes      wide tables and many files

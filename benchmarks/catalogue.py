@@ -17,6 +17,7 @@ from benchmarks.searches import search_cases
 from benchmarks.shapes.shape_cases import shape_cases
 from benchmarks.shares import share_cases
 from benchmarks.spark import spark_cases
+from benchmarks.textsizes import text_size_cases
 from benchmarks.writes import write_cases
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ STORED_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "shapes": ("shapes",),
     "changes": ("change", "bytes", "compact", "cleanup", "delete"),
     "functions": ("functions",),
+    "kinds": ("kinds",),
 }
 TABLED_GROUPS: Final = ("shapes", "changes")  # they have a table in the document, and no panel in the picture
 
@@ -42,6 +44,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from function_cases(tables)
     yield from write_cases(tables)
     yield from kind_cases(tables)
+    yield from text_size_cases(tables)
     yield from commit_cases(tables)
     yield from compaction_cases(tables)
     yield from change_cases(tables)

@@ -1,7 +1,7 @@
 """The drawing of a report: one line for each case, how many times less time (or memory) we need than a peer.
 
-Of the functions of filters, which are very many, only those that are slowest beside pylance are drawn; groups that have
-a table in the document are left out, unless there is nothing else.
+Of the functions of filters and the kinds of data, which are very many, only those that are worst beside pylance are
+drawn; groups that have a table in the document are left out, unless there is nothing else.
 
 Right of 1 we are better. A dot is the median of the rounds, the bar through it spans the quartiles; the goals are short
 strokes in the color of the peer they are set against.
@@ -68,7 +68,7 @@ LABELS = {
     LIMIT: "limit",
 }
 INK, FAINT = "#30343b", "#d8dbe0"
-FUNCTIONS_MAX = 20
+FUNCTIONS_MAX, KINDS_MAX = 20, 60
 TITLES = {
     "take": "Take random rows, metadata warm",
     "scan": "Scan",
@@ -78,7 +78,7 @@ TITLES = {
     "search": "Find the nearest vectors, without an index",
     "functions": f"Functions of filters, processor time: the {FUNCTIONS_MAX} that are slowest beside pylance",
     "write": "Write a table",
-    "kinds": "Real text and numbers: size, processor time of writing",
+    "kinds": f"Real text and numbers: size, processor time of writing; the {KINDS_MAX} that are worst beside pylance",
     "size": "Size of what was written",
     "commit": "Append and commit",
     "share": "Append in several processes: the time of the one that makes the fewest",
@@ -113,8 +113,9 @@ def draw(report: Report, path: Path) -> None:
 def drawn(findings: list[Finding]) -> dict[str, list[Finding]]:
     """The groups that are drawn, and what of each."""
     groups = grouped(findings)
-    if "functions" in groups:
-        groups["functions"] = sorted(groups["functions"], key=lambda one: one.against[PYLANCE].median)[:FUNCTIONS_MAX]
+    for group, drawn_max in {"functions": FUNCTIONS_MAX, "kinds": KINDS_MAX}.items():
+        if len(groups.get(group, ())) > drawn_max:
+            groups[group] = sorted(groups[group], key=lambda one: one.against[PYLANCE].median)[:drawn_max]
     tabled = {kind for group in TABLED_GROUPS for kind in STORED_GROUPS[group]}
     return {group: some for group, some in groups.items() if group not in tabled} or groups
 

@@ -6,6 +6,7 @@
                                                          benchmarks/results/shapes.json
     make bench ARGS="changes"                            updates, merges, columns, compaction, cleanup: the same
     make bench ARGS="functions"                          functions of filters; writes benchmarks/results/functions.json
+    make bench ARGS="kinds"                              kinds of text and numbers; writes benchmarks/results/kinds.json
     python -m benchmarks.run --only take/five --only '*/many'  some cases: whole names or their beginnings, * for any
     python -m benchmarks.run --scale 0.01 --repeat 3     small tables, few rounds
     python -m benchmarks.run --list                      names of the cases

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 import lance_io
-from benchmarks import buckets, cases, measure, picture, shares, sparksource, tables, transport
+from benchmarks import buckets, cases, measure, picture, shares, sparksource, tables, textkinds, transport
 from benchmarks.catalogue import chosen_cases
 from benchmarks.profiling import profile_text
 from benchmarks.report import Finding, Report, fill_in, spark_table
@@ -57,6 +57,26 @@ def test_a_tiny_run_prints_stores_and_draws(cache: Path, tmp_path: Path) -> None
     assert take["against"]["pylance"]["median"] > 0
     assert Report.load(tmp_path / "latest.json").findings[0].rounds == 2
     assert (tmp_path / "latest.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_texts_of_every_kind_are_written_and_updated(cache: Path, tmp_path: Path) -> None:
+    """Each update rewrites another hundredth; the sizes of what both wrote are told."""
+    names = [f"kinds/size/{kind}/2.2/{rows}" for kind in ("keys", "json-1k") for rows in (1000, "update")]
+    report, _ = run_tiny(cache, *names, "--output", str(tmp_path))
+    assert report is not None
+    assert sorted(finding.name for finding in report.findings) == sorted(names)
+    for finding in report.findings:
+        assert set(finding.values) == {"lance_io", "pylance"}
+        assert finding.values["lance_io"].low > 0
+
+
+def test_texts_depend_on_kind_seed_and_number_alone() -> None:
+    assert len(textkinds.KINDS) == 19
+    for kind in textkinds.KINDS:
+        first, again, other = (textkinds.texts(kind, 30, seed) for seed in (1, 1, 2))
+        assert first.equals(again)
+        assert first.null_count == 0 and len(first) == 30
+        assert kind == "image-paths" or not first.equals(other)
 
 
 def test_the_picture_has_the_slowest_functions_and_no_group_that_has_a_table() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader as PeerReader
 from lance.file import LanceFileWriter as PeerWriter
 
-from benchmarks.kinds import TEXTS, texts
+import lance_io
+from benchmarks import kinds, textkinds
 from lance_io.file import LanceFileReader, LanceFileWriter
 
 if TYPE_CHECKING:
@@ -64,13 +66,42 @@ def test_nulls_cost_no_more_than_in_pylance(name: str, under: str, version: str,
 # -- text -------------------------------------------------------------------------------------------------------------
 
 TEXT_BYTES: Final = 1 << 19
+MANY_BYTES: Final = 2 << 20
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", kinds.TEXTS)
 def test_texts_cost_no_more_than_in_pylance(name: str, version: str, tmp_path: Path) -> None:
     """Five files: a table that is trained on a sample is now better, now worse."""
-    compare_sizes([texts(name, seed, TEXT_BYTES) for seed in range(5)], version, tmp_path)
+    compare_sizes([kinds.texts(name, seed, TEXT_BYTES) for seed in range(5)], version, tmp_path)
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("name", textkinds.KINDS)
+def test_few_and_many_texts_cost_no_more_than_in_pylance(name: str, version: str, tmp_path: Path) -> None:
+    """Three files of a thousand texts, below and above what is worth a table, and one of a page that is sampled."""
+    few = [pa.table({"x": textkinds.texts(name, 1000, seed)}) for seed in range(3)]
+    compare_sizes(few, version, tmp_path)
+    mean_bytes = few[0].nbytes // 1000
+    compare_sizes([pa.table({"x": textkinds.texts(name, min(20_000, MANY_BYTES // mean_bytes))})], version, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["image-paths", "keys", "json-objects", "mixed-scripts"])
+def test_updated_texts_cost_no_more_than_in_pylance(name: str, tmp_path: Path) -> None:
+    """An update writes the texts of its rows again: one of a hundred here."""
+    count = 60_000
+    rows = pa.table({"x": textkinds.texts(name, count), "id": np.arange(count), "n": np.zeros(count, np.int32)})
+    sizes = {}
+    for library in (lance, lance_io):
+        folder = tmp_path / library.__name__
+        table = library.write_dataset(rows, folder)
+        before = {path.name for path in folder.rglob("*.lance")}
+        table.update({"n": "n + 1"}, where="id % 100 = 7")
+        written = [path for path in folder.rglob("*.lance") if path.name not in before]
+        sizes[library.__name__] = sum(path.stat().st_size for path in written)
+        texts = lance.dataset(folder).to_table(columns=["x"], filter="n = 1")["x"].to_pylist()
+        assert texts == rows["x"].take(np.arange(7, count, 100)).to_pylist()
+    assert sizes["lance_io"] <= SHARE_MAX * sizes["lance"]
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
