@@ -23,6 +23,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 IS_FULL = os.environ.get("LANCE_IO_PEAKS") == "full"
 LIMIT_MIB = 128 if IS_FULL else 64
 SCAN_MIB = 320
+FILTERED_MIB = 384  # rows that pass wait for their batch once more
 MORE_MIB = 128
 CHANGE_MIB = 256
 READS = (
@@ -65,16 +66,23 @@ def calls(values: Values) -> tuple[str, ...]:
         return EVERY_DAY
     if values.kind == "blobs":
         return BLOBS
-    return (*READS, *TAKES, *CHANGES) if values.version == "2.1" else OF_ALL_VERSIONS
+    if values.version != "2.1":
+        return OF_ALL_VERSIONS
+    asked = ("scan of 8 rows a batch",) if values.mib > 1 else ()  # which is kept to the row
+    return tuple(call for call in (*READS, *TAKES, *CHANGES) if call not in asked)
 
 
 def at_most_mib(values: Values, call: str, given_mib: int) -> int:
     """What a call may take above the opened table."""
+    if call == "take in no order" and values.mib > 1:
+        return given_mib + 3 * values.mib + MORE_MIB
     if call in TAKES or call == "take of blobs":
         return given_mib + MORE_MIB
     if call in CHANGES:
         return LIMIT_MIB + CHANGE_MIB + 2 * values.mib
-    return SCAN_MIB if values.mib == 1 else 3 * values.mib + MORE_MIB
+    if values.mib > 1:
+        return 3 * values.mib + MORE_MIB
+    return FILTERED_MIB if "filter" in call else SCAN_MIB
 
 
 def run(*words: object) -> str:

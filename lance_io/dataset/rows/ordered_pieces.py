@@ -40,10 +40,15 @@ def reordered(batch: pa.RecordBatch, rows: IntArray) -> list[pa.RecordBatch]:
     return [part for _, part in _taken(batch, rows)]
 
 
-def _taken(batch: pa.RecordBatch, rows: IntArray) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Chosen rows as batches of at most a chunk's bytes, or of one row; and which of `rows` each begins with."""
+def _taken(batch: pa.RecordBatch, rows: IntArray, *, slices: bool = False) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Chosen rows as batches of at most a chunk's bytes, or of one row; and which of `rows` each begins with.
+
+    slices  rows that lie side by side need no copy
+    """
     for start, end in cut_by_size(row_sizes(batch.columns, batch.num_rows)[rows], CHUNK_BYTES):
-        yield start, batch.take(numbers(rows[start:end]))
+        first = int(rows[start])
+        is_run = slices and bool((rows[start:end] == np.arange(first, first + end - start)).all())
+        yield start, batch.slice(first, end - start) if is_run else batch.take(numbers(rows[start:end]))
 
 
 class OrderedPieces:
@@ -72,7 +77,7 @@ class OrderedPieces:
         edges = self._part_edges(batch, rows)
         bounds = np.searchsorted(results, edges).tolist()
         for part, (start, end) in enumerate(pairwise(bounds)):
-            for here, taken in _taken(batch, rows[start:end]):
+            for here, taken in _taken(batch, rows[start:end], slices=True):
                 self._parts[part].append((results[start + here : start + here + taken.num_rows], _packed(taken)))
 
     def _part_edges(self, batch: pa.RecordBatch, rows: IntArray) -> IntArray:
@@ -104,13 +109,16 @@ class OrderedPieces:
 
 
 def _packed(batch: pa.RecordBatch) -> mmap:
-    sink = pa.BufferOutputStream()
+    sink = pa.MockOutputStream()  # says how much it is
+    _write(batch, sink)
+    memory = mmap(-1, sink.size())
+    _write(batch, pa.FixedSizeBufferWriter(pa.py_buffer(memory)))
+    return memory
+
+
+def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    data = memoryview(sink.getvalue())
-    memory = mmap(-1, len(data))
-    memory[:] = data
-    return memory
 
 
 def _unpacked(memory: mmap, schema: pa.Schema) -> pa.RecordBatch:

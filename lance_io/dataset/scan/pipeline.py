@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Cut = Callable[[list[tuple[int, pa.RecordBatch]]], Iterable[Any]]
 
 DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
-LATE_ROWS_FIRST = 16  # rows of columns that may be large are read late at first,
+LATE_ROWS_FIRST = 16  # rows of columns that may be large are read late at first where a round takes time, else one,
 LATE_GROWTH = 32  # and so many times as many next,
 LATE_BYTES = 16 * MIB  # up to about this
 NARROW_BITS = 8 * 1024  # of a value, with which 64 Ki rows are that much
@@ -260,11 +260,11 @@ def _taken(sources: Sequence[_Rows | _Spans], passing: IntArray, names: Iterable
         else:
             kept.append(rows)
             indices.append(passing[start:end] - num_left_out)
+    joined = {name: concat([rows.columns[name] for rows in kept]) for name in names}
+    if sum(map(len, indices)) == sum([rows.num_rows for rows in kept]):
+        return joined
     taken = numbers(np.concatenate(indices))
-    return {
-        name: pc.take(compact(concat([rows.columns[name] for rows in kept])), taken, boundscheck=False)
-        for name in names
-    }
+    return {name: pc.take(compact(column), taken, boundscheck=False) for name, column in joined.items()}
 
 
 def _is_narrow(field: Field) -> bool:
@@ -306,7 +306,8 @@ class Pipeline:
         self._waiting_bytes = 0  # of the columns that were read early
         late, early = [() if one is None else one.fields for one in (plan.late_read, plan.early_read)]
         is_one = all(map(_is_narrow, late)) or any(map(_has_dictionary, (*early, *late)))  # each has one of its own
-        self._late_step = sys.maxsize if is_one else LATE_ROWS_FIRST
+        waits = late_reader is not None and not late_reader.is_local
+        self._late_step = sys.maxsize if is_one else LATE_ROWS_FIRST if waits else 1
         self._schema = plan.projection.arrow_schema
         self._retype = plan.projection.is_retyped
         wanted = set(plan.projection.system_names)
