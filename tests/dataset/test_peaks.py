@@ -111,7 +111,7 @@ def test_peaks(
     tmp_path: Path,
     values: Values,
     call: str,
-    record_property: Callable[[str, object], None],
+    request: pytest.FixtureRequest,
 ) -> None:
     """A scan, a take and a change hold what they may, whatever the values are compressed to."""
     uri = made(values)
@@ -119,7 +119,7 @@ def test_peaks(
         uri = str(shutil.copytree(uri, tmp_path / "t"))
     found = json.loads(run(call, uri, values.count, LIMIT_MIB))
     at_most = at_most_mib(values, call, found["given"])
-    record_property("measured", f"{values} | {call} | {found['grown']:,} MiB | {at_most:,} MiB")
+    request.node.user_properties.append(("measured", f"{values} | {call} | {found['grown']:,} MiB | {at_most:,} MiB"))
     if call in (*READS, *TAKES, "update", "merge"):
         assert found["rows"] == values.count
     if call in TAKES:
