@@ -97,6 +97,7 @@ TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "file": (("tests/file",), ("tests/dataset",)),
     "filters": (("tests/filters",), ("tests/dataset",)),
     "format": (("tests/format", "tests/file"), ("tests/encodings", "tests/dataset")),
+    "index": (("tests/index",), ("tests/dataset/search",)),
     "io": (("tests/io", "tests/store"), ("tests/file",)),
     "levels": (("tests/levels", "tests/encodings"), ("tests/file",)),
     "plans": (("tests/plans", "tests/commit"), ("tests/file", "tests/dataset")),

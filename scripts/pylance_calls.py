@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -378,10 +379,8 @@ class World(dict[str, Any]):
         for name in MODULES:
             import_module(f"{self._package}.{name}")
         package = import_module(self._package)
-        found = type("package", (), {name: getattr(package, name) for name in dir(package)})
-        found.dataset = staticmethod(package.dataset)
-        found.dataset_module = import_module(f"{self._package}.dataset")
-        return found
+        names = {name: getattr(package, name) for name in dir(package) if not name.startswith("__")}
+        return SimpleNamespace(**names, dataset_module=import_module(f"{self._package}.dataset"))
 
     def _make_data(self) -> pa.Table:
         return rows(0)

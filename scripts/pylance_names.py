@@ -249,8 +249,8 @@ def compare_module(name: str, caller: Caller) -> Iterator[tuple[str, Found]]:
         inner = Found()
         for member in members(value):
             theirs_member, mine_member = member_of(value, member), member_of(mine, member)
-            bound = tuple(getattr(one, "__func__", one) for one in (theirs_member, mine_member))
-            note(inner, f"{name}.{each}.{member}", member, *bound, caller)
+            theirs_bound, mine_bound = (getattr(one, "__func__", one) for one in (theirs_member, mine_member))
+            note(inner, f"{name}.{each}.{member}", member, theirs_bound, mine_bound, caller)
         yield f"{name}.{each}", inner
 
 

@@ -24,7 +24,7 @@ def drawn_floats(dtype: str) -> st.SearchStrategy[float]:
     """Of every size, with the neighbours of 1,000 more often than others."""
     width = 8 * np.dtype(dtype).itemsize
     near = st.integers(-9, 9).map(lambda step: float(np.dtype(dtype).type(1000 + step / 1024)))
-    return st.one_of(st.floats(width=width), st.floats(-2, 2, width=width), near)  # type: ignore[arg-type]
+    return st.one_of(st.floats(width=width), st.floats(-2, 2, width=width), near)
 
 
 @st.composite

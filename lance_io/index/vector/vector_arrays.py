@@ -92,6 +92,6 @@ def _lists_of_vectors(array: pa.ListArray) -> VectorRows:
         of_rows = np.repeat(valid, np.diff(starts))
         kept = of_rows if kept is None else kept & of_rows
     if kept is not None:
-        before = np.concatenate((np.zeros(1, np.int64), np.cumsum(kept)))
+        before: IntArray = np.concatenate((np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)))
         rows = replace(rows, matrix=rows.matrix[kept], starts=before[starts])
     return rows

@@ -278,6 +278,9 @@ def test_every_way_to_ask_gives_the_same(flat_uri: str) -> None:
     scanner = ds.scanner(["a"], nearest=nearest)
     assert pa.Table.from_batches(ds.to_batches(["a"], nearest=nearest)) == expected
     assert scanner.to_reader().read_all() == expected
+    vectors_alone = ds.scanner(["v", "_rowaddr"]).explain_io(cold=True)
+    assert scanner.explain_io(cold=True).num_requests == vectors_alone.num_requests
+    assert "the rows that are found" in scanner.explain_io().notes[0]
     assert pickle.loads(pickle.dumps(scanner)).to_table() == expected
     assert scanner.head(5) == ds.head(5, columns=["a"], nearest=nearest) == expected.slice(0, 5)
     assert [one.num_rows for one in ds.to_batches(["a"], nearest=nearest, batch_size=5)] == [5, 5, 2]
