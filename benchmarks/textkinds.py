@@ -89,7 +89,7 @@ def _one_of(dice: Dice, num_values: int, items: Iterable[str]) -> pa.Array:
 def _letters(dice: Dice, num_values: int, width: int, alphabet: bytes) -> pa.Array:
     """Texts of `width` random letters."""
     letters = np.frombuffer(alphabet, np.uint8)[dice.integers(0, len(alphabet), num_values * width)]
-    ends = np.arange(0, (num_values + 1) * width, width, np.int64)
+    ends = np.arange(num_values + 1) * width
     large = pa.LargeStringArray.from_buffers(num_values, pa.py_buffer(ends), pa.py_buffer(letters))
     return large.cast(pa.string())
 
