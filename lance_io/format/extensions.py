@@ -71,6 +71,15 @@ class BFloat16(float):
         """As a plain float."""
         return float(self)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` is the same number; pylance's `BFloat16`, which is no `float`, may be."""
+        if type(other).__name__ == "BFloat16" and not isinstance(other, float):
+            other = other.as_float()  # type: ignore[attr-defined]
+        return float(self) == other
+
+    def __hash__(self) -> int:
+        return hash(float(self))
+
     def __repr__(self) -> str:
         """The shortest decimal number that is nearest to this one, without an exponent, as pylance shows it."""
         if not isfinite(self) or not self:

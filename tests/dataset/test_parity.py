@@ -126,10 +126,10 @@ def test_parameters_have_the_names_and_defaults_of_pylance(ours: type, name: str
 
 
 def test_opening_and_scanning_take_the_same_keywords() -> None:
-    """Theirs in their order; ours have four more, at the end."""
+    """Theirs in their order; ours have five more, at the end."""
     ours = [(one.name, one.default) for one in parameters(lance_io.dataset).values()]
     theirs_too = [(one.name, one.default) for one in parameters(lance.dataset).values()]
-    more = ("timeout", "filesystem", "storage_options_provider", "memory_limit")
+    more = ("timeout", "filesystem", "storage_options_provider", "memory_limit", "max_decoded_bytes")
     assert ours == theirs_too + [(name, None) for name in more]
     theirs = set(parameters(lance.LanceDataset.scanner)) - {"columns", "filter", "limit", "offset"}
     assert theirs | {"timeout"} == SCAN_KEYWORDS

@@ -1,8 +1,8 @@
 """Whether more rows go into a file whose dictionary columns have narrow indices.
 
 Each page has a dictionary of its own, but rows of several pages are read into one array, with one dictionary. A file
-whose rows have more values than indices of 8 or 16 bits can tell apart could be written and not be read. So it ends
-before.
+whose rows have more values than indices of 8 or 16 bits can tell apart could only be read in parts. So files of tables
+end before; a file that is written by itself takes such rows, page by page.
 """
 
 from __future__ import annotations

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from lance_io.errors import ResourceLimitError, SchemaError, UnsupportedError, UsageError
+from lance_io.errors import ResourceLimitError, UnsupportedError, UsageError
 from lance_io.file.write.blob_pages import managed_blob_name
-from lance_io.file.write.dictionary_room import DictionaryRoom, has_narrow_dictionaries
 from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
 from lance_io.file.write.uploads import FileUploads
 from lance_io.format.schema_arrow import schema_from_arrow
@@ -264,7 +263,6 @@ class _NewFile:
         self.closed = False
         self.size_bytes: int | None = None
         self._writing: FileWriting | None = None
-        self._room: DictionaryRoom | None = None
 
     def begin(self, place: Location, schema: pa.Schema | None) -> Plan[FileWriting]:
         """Begin with the schema given, or this one. Schemas that cannot be stored are refused here."""
@@ -272,7 +270,6 @@ class _NewFile:
             arguments = self.arguments
             stored = arguments.stored_schema(schema)
             self._writing = FileWriting(place.store, place.path, stored, arguments.version, **arguments.options)
-            self._room = DictionaryRoom() if has_narrow_dictionaries(stored) else None
             for data in arguments.global_buffers:
                 yield from self._writing.add_global_buffer(data)
         return self._writing
@@ -283,8 +280,6 @@ class _NewFile:
         schema, batches = _batches(rows)
         writing = yield from self.begin(place, schema)
         for batch in batches:
-            if self._room is not None and (problem := self._room.add(batch)) is not None:
-                raise SchemaError(f"{problem}: the file could not be read. Begin another one, or take wider indices")
             yield from writing.write(batch)
 
     def add_schema_metadata(self, key: str, value: str) -> None:

@@ -16,8 +16,7 @@ import pytest
 
 import lance_io
 from lance_io import AsyncDataset
-from lance_io.errors import LanceError, OperationError, SchemaError
-from lance_io.file import LanceFileReader, LanceFileWriter
+from lance_io.errors import LanceError, OperationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -246,18 +245,3 @@ def test_values_that_take_the_place_of_others(tmp_path: Path) -> None:
 def test_the_sentence(tmp_path: Path) -> None:
     with pytest.raises(OperationError, match="column 'x2' has 200 values, more than int8 indices tell apart: give"):
         compute(make_rows(str(tmp_path / "t")), table(range(1), "a"))
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_file_by_itself(tmp_path: Path, version: str) -> None:
-    """It is one file: rows that would make it unreadable are refused, and it stays open for others."""
-    path = tmp_path / "f.lance"
-    one, two, again = table(range(100), "a"), table(range(100, 200), "b"), table(range(50), "a")
-    with LanceFileWriter(str(path), one.schema, version=version) as writer:
-        writer.write_batch(one)
-        with pytest.raises(SchemaError, match="column 'x' has 196 values, more than int8 indices tell apart"):
-            writer.write_batch(two)
-        writer.write_batch(again)
-    right = pa.concat_tables([one, again]).to_pylist()
-    assert LanceFileReader(str(path)).read_all().to_table().to_pylist() == right
-    assert lance.file.LanceFileReader(str(path)).read_all().to_table().to_pylist() == right
