@@ -97,12 +97,12 @@ class VectorColumn:
         given = query.queries
         with np.errstate(all="ignore"):
             if self.is_bytes:
-                whole = np.trunc(given)
+                whole: npt.NDArray[Any] = np.trunc(given)
                 if not ((whole >= 0) & (whole <= 255)).all():
                     raise UsageError(f"Column {query.column} holds uint8; a query of {_shown(given)} does not fit")
                 return whole.astype(np.uint8)
             if self.item in _FLOATS:
-                return given.astype(self.item.to_pandas_dtype())
+                return given.astype(np.dtype(self.item.to_pandas_dtype()))
             return np.asarray(as_floats(to_bfloat16(given.astype(np.float32))))
 
 

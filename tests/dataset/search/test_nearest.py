@@ -289,7 +289,7 @@ def test_every_way_to_ask_gives_the_same(flat_uri: str) -> None:
     assert ds.scanner(nearest=nearest, filter="a > 100").count_rows() == sum(
         number > 100 for number in expected["a"].to_pylist()
     )
-    builder = ScannerBuilder(ds).nearest(**nearest).columns(["a"])  # type: ignore[arg-type]
+    builder = ScannerBuilder(ds).nearest(**nearest).columns(["a"])
     assert builder.to_scanner().to_table() == expected
     with_defaults = lance_io.dataset(flat_uri, default_scan_options={"nearest": nearest, "columns": ["a"]})
     assert with_defaults.to_table() == expected
