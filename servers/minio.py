@@ -1,26 +1,36 @@
 """MinIO, which speaks S3.
 
-Prepared means: the buckets `lance-io` and `lance-io-private`, and a user who may do everything in the first and
-nothing in the second.
+Prepared means: the buckets `lance-io` and `lance-io-private`, and a user that may do everything in the first and
+nothing in the second. Names, secrets and the policy come from the folder `minio/`, which docker-compose.yml uses, too.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from servers.local_server import GoProgram, LocalServer, answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from servers.local_server import Program
 
-ROOT_USER, ROOT_SECRET = "minioadmin", "minioadmin1"
-USER, USER_SECRET = "lance-io-user", "lance-io-secret"
-BUCKET, PRIVATE_BUCKET = "lance-io", "lance-io-private"
-REGION = "us-east-1"
+
+def _read_variables(path: Path) -> dict[str, str]:
+    """The variables of a file of lines `NAME=value`, as Docker reads it."""
+    lines = path.read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+SETUP_FOLDER = Path(__file__).resolve().parents[1] / "minio"
+SETUP = _read_variables(SETUP_FOLDER / "minio.env")
+ROOT_USER, ROOT_SECRET = SETUP["MINIO_ROOT_USER"], SETUP["MINIO_ROOT_PASSWORD"]
+USER, USER_SECRET = SETUP["LANCE_IO_MINIO_USER"], SETUP["LANCE_IO_MINIO_SECRET"]
+BUCKET, PRIVATE_BUCKET = SETUP["LANCE_IO_MINIO_BUCKET"], SETUP["LANCE_IO_MINIO_PRIVATE_BUCKET"]
+REGION, POLICY = SETUP["LANCE_IO_MINIO_REGION"], SETUP["LANCE_IO_MINIO_POLICY"]
 RUNNING = "LANCE_IO_TEST_S3_ENDPOINT"  # the variable that names a server which runs already
 
 
@@ -66,11 +76,7 @@ class MinioServer(LocalServer):
     def settings(self) -> Mapping[str, str]:
         """See `LocalServer`."""
         return {
-            "MINIO_ROOT_USER": ROOT_USER,
-            "MINIO_ROOT_PASSWORD": ROOT_SECRET,
-            "MINIO_BROWSER": "off",
-            "MINIO_UPDATE": "off",
-            "MINIO_PROMETHEUS_AUTH_TYPE": "public",  # for `knows_its_users`
+            **{name: value for name, value in SETUP.items() if name.startswith("MINIO_")},
             **({"MINIO_DOMAIN": self._domain} if self._domain else {}),
         }
 
@@ -117,11 +123,9 @@ def prepare(
         if not client.bucket_exists(bucket_name=bucket):
             client.make_bucket(bucket_name=bucket)
     admin = MinioAdmin(credentials=StaticProvider(root_user, root_secret), **how)
-    resources = [f"arn:aws:s3:::{BUCKET}", f"arn:aws:s3:::{BUCKET}/*"]
-    statement = {"Effect": "Allow", "Action": ["s3:*"], "Resource": resources}
-    admin.policy_add("lance-io-one-bucket", policy={"Version": "2012-10-17", "Statement": [statement]})
+    admin.policy_add(POLICY, policy=json.loads((SETUP_FOLDER / "policy.json").read_text()))
     admin.user_add(USER, USER_SECRET)
-    admin.policy_set("lance-io-one-bucket", user=USER)
+    admin.policy_set(POLICY, user=USER)
 
 
 def environment(endpoint: str) -> dict[str, str]:
