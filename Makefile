@@ -63,10 +63,34 @@ wheel: setup ## build the wheel into dist/
 setup: need-build .venv/.packages $(KERNELS) ## .venv/ with all that a developer needs, kernels compiled
 
 .PHONY: test
-test: need-all setup servers $(PROXY) ## every test, with real servers that it starts itself
+test: need-tests setup ## every test, with real servers that it starts itself; ARGS="tests/X" needs the tools of X only
+	@needs=" $(TEST_NEEDS) "; \
+	for server in minio versity gcs azure; do \
+	    [[ "$$needs" != *" $$server "* && "$$needs" != *" servers "* ]] || $(PY) -m servers $$server --build-only; \
+	done; \
+	[[ "$$needs" != *" proxy "* ]] || $(MAKE) --no-print-directory latency-proxy
 	@# As `bench` does: tests start some thousands of processes, and Python may be told not to keep what it compiles.
 	@$(PY) -m compileall -q lance_io pyspark_lance_io tests
 	@TMPDIR=$$(scripts/test-folder) $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+# What decodes, plans and moves bytes, by itself: no server, Java, Go or Node.
+UNIT := $(addprefix tests/,format levels encodings kernels table filters io plans file)
+.PHONY: unit
+unit: setup ## the tests of the inner rooms, two minutes at most: no server, no Java, no Go, no Node
+	@TMPDIR=$$(scripts/test-folder) $(PY) -m pytest -q -n $(WORKERS) --dist loadfile \
+	    -m "not slow and not server and not spark" $(UNIT) $(ARGS)
+
+.PHONY: slow-tests
+slow-tests: setup ## measure the tests of `make unit` and write the list of slow ones
+	@TMPDIR=$$(scripts/test-folder) $(PY) scripts/slow_tests.py -m "not server and not spark" $(UNIT)
+
+.PHONY: tests-of
+tests-of: ## the test files of a module, nearest first: make tests-of FILE=lance_io/io/cache.py
+	@"$$(scripts/find-python)" scripts/find_tests.py of "$(FILE)"
+
+.PHONY: test-servers
+test-servers: need-all-servers setup servers $(PROXY) ## the tests that need a server, Spark's not
+	@TMPDIR=$$(scripts/test-folder) $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "server and not spark" $(ARGS)
 
 # Where every draw begins: make campaign SEED=20261124. The date by default. ARGS="orders mutants" are some of them.
 SEED ?=
@@ -144,11 +168,14 @@ clean: ## remove what was built; the servers in the user's cache stay
 .PHONY: help
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-	    /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	    /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # Below: how the set-up is made.
 
-.PHONY: need-build need-rust-tools need-minio need-servers need-java need-all
+# What the tests of ARGS need; asked for once, when a recipe first uses it.
+TEST_NEEDS = $(eval TEST_NEEDS := $(shell python=$$(scripts/find-python) && "$$python" scripts/find_tests.py needs $(ARGS)))$(TEST_NEEDS)
+
+.PHONY: need-build need-rust-tools need-minio need-servers need-java need-all-servers need-all need-tests
 need-build:
 	@scripts/require python cargo cc
 need-rust-tools:
@@ -159,8 +186,14 @@ need-servers:
 	@scripts/require python cargo cc servers
 need-java:
 	@scripts/require java
+need-all-servers:
+	@scripts/require python cargo cc servers dynamodb
 need-all:
-	@scripts/require python cargo cc servers java strace disk
+	@scripts/require python cargo cc servers dynamodb java strace disk
+need-tests:
+	@scripts/require python
+	@test -n "$(TEST_NEEDS)" # else the reason stands above
+	@scripts/require $(filter-out proxy,$(TEST_NEEDS))
 
 $(PY): | need-build
 	@echo "making .venv with $$(scripts/find-python)"

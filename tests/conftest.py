@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from lance_io.runtime import engine as runtime_engine
+from tests import kinds
 from tests.seeds import seeded
 from tests.servers import (
     AzureServer,
@@ -64,6 +65,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     return SparkTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Processes that share the tests among them must agree on the names; addresses differ from one to the next."""
     unstable = [item.nodeid for item in items if " at 0x" in item.nodeid]
@@ -73,6 +75,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         test = getattr(item, "obj", None)
         if is_hypothesis_test(test):
             seeded(getattr(test, "__func__", test))
+    kinds.mark(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test is marked for what it needs, or does without it."""
+    with kinds.servers_refused_unless_marked(item):
+        return (yield)
 
 
 @pytest.fixture(scope="session")

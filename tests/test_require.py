@@ -82,7 +82,7 @@ def test_java_is_old_or_not(bare: dict[str, str], version: str, is_enough: bool)
     assert is_enough or "java is 1" in done.stderr
 
 
-BUILDS = {"azure": "npm"}  # who makes a server; the others are made by Go
+BUILDS = {"azure": "npm", "dynamodb": "npm"}  # who makes a server; the others are made by Go
 
 
 @pytest.mark.parametrize("way", ["variable", "program", "build"])
@@ -93,6 +93,7 @@ BUILDS = {"azure": "npm"}  # who makes a server; the others are made by Go
         ("versity", "LANCE_IO_TEST_VERSITY_ENDPOINT", "versitygw"),
         ("gcs", "LANCE_IO_TEST_GCS_ENDPOINT", "fake-gcs-server"),
         ("azure", "LANCE_IO_TEST_AZURE_ENDPOINT", "azurite-blob"),
+        ("dynamodb", "LANCE_IO_TEST_DYNAMODB_ENDPOINT", "dynalite"),
     ],
 )
 def test_any_way_to_a_server_is_enough(bare: dict[str, str], name: str, variable: str, program: str, way: str) -> None:
