@@ -1,4 +1,4 @@
-"""What the README and `examples/` show runs as it stands there, and gives what pylance gives."""
+"""What `docs/tour.md` and `examples/` show runs as it stands there, and gives what pylance gives."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EXAMPLES = CHECKOUT / "examples"
-README_BLOCKS = re.findall(r"```python\n(.*?)```", (CHECKOUT / "README.md").read_text(), flags=re.DOTALL)
+TOUR_BLOCKS = re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs" / "tour.md").read_text(), flags=re.DOTALL)
 
 
 def load_example(name: str) -> ModuleType:
@@ -64,7 +64,7 @@ def variables_of(s3: S3Server) -> dict[str, str]:
 
 
 def run_block(code: str) -> None:
-    """Run a code block of the README in a fresh interpreter; it must end well and complain about nothing."""
+    """Run a code block of the tour in a fresh interpreter; it must end well and complain about nothing."""
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
@@ -82,17 +82,17 @@ def test_demo_runs_without_a_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [0, 1, 2], ids=["plain", "async", "service"])
-def test_readme_blocks_run(block: int, tmp_path: Path) -> None:
+def test_tour_blocks_run(block: int, tmp_path: Path) -> None:
     uri = str(tmp_path / "orders.lance")
     write_orders(uri, 300_000)
-    code = README_BLOCKS[block]
+    code = TOUR_BLOCKS[block]
     assert "/tmp/orders.lance" in code
     run_block(code.replace("/tmp/orders.lance", uri))
 
 
-def test_readme_block_runs_on_s3(s3: S3Server, s3_uri: str) -> None:
+def test_tour_block_runs_on_s3(s3: S3Server, s3_uri: str) -> None:
     write_orders(f"{s3_uri}/orders.lance", 1000, storage_options=s3.options())
-    _, code = README_BLOCKS[3].split("\n", 1)  # its first line needs a bucket in a cloud
+    _, code = TOUR_BLOCKS[3].split("\n", 1)  # its first line needs a bucket in a cloud
     code = code.replace("http://127.0.0.1:9000", s3.endpoint).replace("s3://lance-io", s3_uri)
     for secret in (s3.user, s3.secret):
         code = code.replace('"..."', repr(secret), 1)

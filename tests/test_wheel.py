@@ -7,6 +7,7 @@ gets it has nothing but what the wheel declares: a dependency that is used and n
 from __future__ import annotations
 
 import os
+import re
 import sys
 import zipfile
 from datetime import date
@@ -16,7 +17,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from tests.wheels import TOOLS, build_wheel, run
+from tests.wheels import CHECKOUT, TOOLS, build_wheel, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +73,13 @@ def source(tmp_path: Path) -> tuple[str, pa.Table]:
     return uri, table
 
 
+def bare_environment(folder: Path) -> dict[str, str]:
+    """The environment of a process that finds no programs."""
+    nothing = folder / "empty-path"
+    nothing.mkdir()
+    return {"PATH": str(nothing), "HOME": str(folder), "LANG": os.environ.get("LANG", "C.UTF-8")}
+
+
 def test_wheel_is_one_for_all_pythons(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "-cp311-abi3-" in wheel.name
@@ -83,11 +91,14 @@ def test_wheel_is_one_for_all_pythons(wheel: Path) -> None:
 def test_wheel_reads_a_table_where_there_is_no_rust(python: Path, source: tuple[str, pa.Table], tmp_path: Path) -> None:
     uri, expected = source
     found = tmp_path / "found.arrow"
-    nothing = tmp_path / "empty-path"
-    nothing.mkdir()
-    environment = {"PATH": str(nothing), "HOME": str(tmp_path), "LANG": os.environ.get("LANG", "C.UTF-8")}
-    run(python, "-I", "-c", READ_TABLE, uri, found, env=environment, cwd=tmp_path)
+    run(python, "-I", "-c", READ_TABLE, uri, found, env=bare_environment(tmp_path), cwd=tmp_path)
 
     table = pa.ipc.open_file(found).read_all()
     assert table.slice(0, 500).equals(expected)
     assert table.slice(500).equals(expected.take([2, 499, 2]))
+
+
+def test_the_block_of_the_readme_runs(python: Path, tmp_path: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (CHECKOUT / "README.md").read_text(), flags=re.DOTALL)
+    run(python, "-I", "-c", block, env=bare_environment(tmp_path), cwd=tmp_path)
+    assert lance.dataset(str(tmp_path / "drinks.lance")).count_rows() == 1001

@@ -1,4 +1,4 @@
-"""`docs/cli.md` and `docs/writing.md` name what there is; their code on writing, and the README's, runs."""
+"""`docs/cli.md` and `docs/writing.md` name what there is; their code on writing, and the tour's, runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lance_io.cli.main import app
 CHECKOUT = Path(__file__).resolve().parents[2]
 WRITING = (CHECKOUT / "docs" / "writing.md").read_text()
 CLI = (CHECKOUT / "docs" / "cli.md").read_text()
-README = (CHECKOUT / "README.md").read_text()
-PYTHON = re.findall(r"```python\n(.*?)```", WRITING + README, flags=re.DOTALL)
+TOUR = (CHECKOUT / "docs" / "tour.md").read_text()
+PYTHON = re.findall(r"```python\n(.*?)```", WRITING + TOUR, flags=re.DOTALL)
 BLOCKS = [code for code in PYTHON if "write" in code and "spark" not in code]  # that one: tests/spark/test_pipeline.py
 
 

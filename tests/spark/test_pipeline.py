@@ -151,9 +151,9 @@ def test_an_interrupt_that_python_drops_comes_again() -> None:
 
 
 @pytest.mark.timeout(900)
-def test_the_readme_on_spark(spark: SparkSession, tmp_path: Path) -> None:
-    readme = (PIPELINE.parents[1] / "README.md").read_text()
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL) if "spark" in block)
+def test_the_tour_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    tour = (PIPELINE.parents[1] / "docs" / "tour.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", tour, flags=re.DOTALL) if "spark" in block)
     for place in ("texts/", "arriving/", "checkpoint/"):
         code = code.replace(f'"{place}"', f'"{tmp_path}/{place}"')
     code = code.replace("s3://bucket", str(tmp_path))
