@@ -3,8 +3,8 @@
     python scripts/find_tests.py needs tests/store -k range      tools of scripts/require that these tests need
     python scripts/find_tests.py of lance_io/io/pacing.py        test files of a module, nearest first
 
-A test needs a server when it asks for the server's fixture, by way of the conftest files above it, or imports a module
-that starts one. Runs with the standard library alone.
+A test needs a server when it is in the server's folder, asks for its fixture, by way of the conftest files above it, or
+imports a module that starts one. Runs with the standard library alone.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ IMPORTS: Final = {
     "benchmarks.latency": "proxy",
     "pyspark": "java",
 }
+FOLDERS: Final = {"tests/spark": "java", "tests/s3": "minio"}
 BY_NAME: Final = "getfixturevalue"  # pytest's way to a fixture whose name is a string
 
 
@@ -126,13 +127,12 @@ def _with_helpers(path: Path) -> frozenset[Path]:
 
 def needs_beside_fixtures(path: Path) -> set[str]:
     """Tools that every test of a file may need whatever its fixtures are: by its folder, by imports, by strings."""
-    sources = [source_of(file) for file in _with_helpers(path)]
     imports = {name for file in _with_helpers(path) for name in imports_of(file)}
     imports |= {".".join(name.split(".")[:size]) for name in imports for size in (1, 2)}
     needs = {tool for name, tool in IMPORTS.items() if name in imports}
-    if (ROOT / "tests" / "spark") in path.parents:
-        needs.add("java")
-    if any(BY_NAME in ast.dump(ast.parse(file.read_text(encoding="utf-8"))) for file in _with_helpers(path)):
+    needs |= {tool for folder, tool in FOLDERS.items() if ROOT / folder in path.parents}
+    if any(BY_NAME in file.read_text(encoding="utf-8") for file in _with_helpers(path)):
+        sources = [source_of(file) for file in _with_helpers(path)]
         strings = {string for source in sources for string in source.strings}
         needs |= _tools_of_fixtures(path, strings)
     return needs

@@ -31,10 +31,11 @@ BUILD = ["python", "cargo", "cc"]
         ("tests/plans tests/file/test_lazy_pages.py -k range", set()),
         ("tests/s3/test_reprs.py::test_nothing", {"minio"}),
         ("tests/azure/test_azure_datasets.py", {"azure"}),
-        ("tests/store/test_conformance.py", {"minio", "versity", "gcs", "azure"}),  # by request.getfixturevalue
+        ("tests/store/test_conformance.py", {"minio", "versity", "gcs", "azure"}),  # by names
         ("tests/commit/test_dynamodb.py", {"minio", "dynamodb"}),
         ("tests/simulate/test_power.py", {"strace"}),  # by an import
         ("tests/spark/test_planning.py", {"java"}),
+        ("tests/s3/test_crowd.py", {"minio"}),  # by its folder
         ("tests/test_latency_benchmark.py", {"minio", "proxy"}),
     ],
 )
