@@ -190,3 +190,26 @@ def test_five_first_issues_name_files_that_exist() -> None:
     for item in items:
         named = re.findall(r"`((?:[\w.]+/)+[\w.]+)`", item)
         assert named and all((CHECKOUT / name).exists() for name in named), item
+
+
+# -- the changelog -----------------------------------------------------------------------------------------------------
+
+GROUPS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
+
+
+def test_sections_of_the_changelog_have_groups() -> None:
+    text = (CHECKOUT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## (\d+\.\d+\.\d+)", text, re.MULTILINE)
+    assert versions[0] == PROJECT["version"] and versions[-1] == "0.1.0"
+    assert len(re.findall(r"^## ", text, re.MULTILINE)) == len(versions)
+    assert len([line for line in text.partition("## 0.1.0")[2].splitlines() if line]) <= 40
+    groups = [*re.finditer(r"^### (.+)$", text, re.MULTILINE)]
+    assert groups and all(group[1] in GROUPS for group in groups)
+
+
+def test_changes_are_fragments_of_a_group() -> None:
+    for path in (CHECKOUT / "changes.d").iterdir():
+        if path.name != "README.md":
+            assert re.fullmatch(rf"[a-z0-9-]+\.({'|'.join(GROUPS).lower()})\.md", path.name), path.name
+            text = path.read_text().strip()
+            assert text and not text.startswith(("-", "#")), path.name
