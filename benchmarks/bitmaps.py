@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyroaring
 
-from lance_io.dataset.changes.delete_rows import _merge_offsets
-from lance_io.dataset.rows.row_arithmetic import LiveRows
+from lance_io.changes.edits.delete_rows import _merge_offsets
+from lance_io.reads.rows.row_arithmetic import LiveRows
 from lance_io.spans import distinct
 from lance_io.table.manifest.roaring import decode_roaring, encode_roaring
 

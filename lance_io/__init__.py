@@ -21,28 +21,34 @@ from typing import TYPE_CHECKING, Any
 from lance_io.dataset.open_dataset import dataset
 
 if TYPE_CHECKING:
+    from lance_io.changes.columns.batch_udf import batch_udf
+    from lance_io.changes.merge.merge_builder import MergeInsertBuilder
+    from lance_io.changes.operations.lance_operation import (
+        DatasetBasePath,
+        Index,
+        IndexFile,
+        LanceOperation,
+        Transaction,
+    )
+    from lance_io.changes.upkeep.remove_versions import CleanupExplanation
+    from lance_io.changes.write.blob_arrays import Blob, blob_array, blob_field
+    from lance_io.changes.write.column_encodings import Encoding
     from lance_io.commit.cleanups.cleanup_values import CleanupStats
-    from lance_io.dataset.blobs.blob_column import BlobColumn
-    from lance_io.dataset.blobs.blob_file import BlobFile
-    from lance_io.dataset.changes.lance_operation import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
-    from lance_io.dataset.changes.remove_versions import CleanupExplanation
-    from lance_io.dataset.columns.batch_udf import batch_udf
     from lance_io.dataset.fragment import LanceFragment
     from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
-    from lance_io.dataset.merge.merge_builder import MergeInsertBuilder
-    from lance_io.dataset.scan.scan_statistics import ScanStatistics
     from lance_io.dataset.scanner import LanceScanner
-    from lance_io.dataset.version.fragment_metadata import FragmentMetadata
-    from lance_io.dataset.version.session import Session
-    from lance_io.dataset.version.table_statistics import DataStatistics, FieldStatistics
-    from lance_io.dataset.write.blob_arrays import Blob, blob_array, blob_field
-    from lance_io.dataset.write.column_encodings import Encoding
-    from lance_io.dataset.write.write_dataset import write_dataset
+    from lance_io.dataset.write_table import write_dataset
     from lance_io.file.reader import AsyncFileReader
     from lance_io.file.write.writers import AsyncFileWriter
     from lance_io.io.shared_limits import IoScheduler
     from lance_io.io.stats import bytes_read_counter, iops_counter
     from lance_io.log import set_logger
+    from lance_io.reads.blobs.blob_column import BlobColumn
+    from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
+    from lance_io.reads.metadata.table_statistics import DataStatistics, FieldStatistics
+    from lance_io.reads.scan.scan_statistics import ScanStatistics
+    from lance_io.reads.takes.blob_file import BlobFile
+    from lance_io.reads.version.session import Session
     from lance_io.schema import json_to_schema, schema_to_json
 
 __version__ = "0.1.0"
@@ -51,36 +57,36 @@ _HOMES = {
     "AsyncDataset": "lance_io.dataset.lance_dataset",
     "AsyncFileReader": "lance_io.file.reader",
     "AsyncFileWriter": "lance_io.file.write.writers",
-    "Blob": "lance_io.dataset.write.blob_arrays",
-    "BlobColumn": "lance_io.dataset.blobs.blob_column",
-    "BlobFile": "lance_io.dataset.blobs.blob_file",
-    "CleanupExplanation": "lance_io.dataset.changes.remove_versions",
+    "Blob": "lance_io.changes.write.blob_arrays",
+    "BlobColumn": "lance_io.reads.blobs.blob_column",
+    "BlobFile": "lance_io.reads.takes.blob_file",
+    "CleanupExplanation": "lance_io.changes.upkeep.remove_versions",
     "CleanupStats": "lance_io.commit.cleanups.cleanup_values",
-    "DataStatistics": "lance_io.dataset.version.table_statistics",
-    "DatasetBasePath": "lance_io.dataset.changes.lance_operation",
-    "Encoding": "lance_io.dataset.write.column_encodings",
-    "FieldStatistics": "lance_io.dataset.version.table_statistics",
-    "FragmentMetadata": "lance_io.dataset.version.fragment_metadata",
-    "Index": "lance_io.dataset.changes.lance_operation",
-    "IndexFile": "lance_io.dataset.changes.lance_operation",
+    "DataStatistics": "lance_io.reads.metadata.table_statistics",
+    "DatasetBasePath": "lance_io.changes.operations.lance_operation",
+    "Encoding": "lance_io.changes.write.column_encodings",
+    "FieldStatistics": "lance_io.reads.metadata.table_statistics",
+    "FragmentMetadata": "lance_io.reads.metadata.fragment_metadata",
+    "Index": "lance_io.changes.operations.lance_operation",
+    "IndexFile": "lance_io.changes.operations.lance_operation",
     "IoScheduler": "lance_io.io.shared_limits",
     "LanceDataset": "lance_io.dataset.lance_dataset",
     "LanceFragment": "lance_io.dataset.fragment",
-    "LanceOperation": "lance_io.dataset.changes.lance_operation",
+    "LanceOperation": "lance_io.changes.operations.lance_operation",
     "LanceScanner": "lance_io.dataset.scanner",
-    "MergeInsertBuilder": "lance_io.dataset.merge.merge_builder",
-    "ScanStatistics": "lance_io.dataset.scan.scan_statistics",
-    "Session": "lance_io.dataset.version.session",
-    "Transaction": "lance_io.dataset.changes.lance_operation",
-    "batch_udf": "lance_io.dataset.columns.batch_udf",
-    "blob_array": "lance_io.dataset.write.blob_arrays",
-    "blob_field": "lance_io.dataset.write.blob_arrays",
+    "MergeInsertBuilder": "lance_io.changes.merge.merge_builder",
+    "ScanStatistics": "lance_io.reads.scan.scan_statistics",
+    "Session": "lance_io.reads.version.session",
+    "Transaction": "lance_io.changes.operations.lance_operation",
+    "batch_udf": "lance_io.changes.columns.batch_udf",
+    "blob_array": "lance_io.changes.write.blob_arrays",
+    "blob_field": "lance_io.changes.write.blob_arrays",
     "bytes_read_counter": "lance_io.io.stats",
     "iops_counter": "lance_io.io.stats",
     "json_to_schema": "lance_io.schema",
     "schema_to_json": "lance_io.schema",
     "set_logger": "lance_io.log",
-    "write_dataset": "lance_io.dataset.write.write_dataset",
+    "write_dataset": "lance_io.dataset.write_table",
 }
 
 _MODULES = frozenset(
@@ -157,7 +163,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _not_offered(name: str) -> Any:
-    from lance_io.dataset.not_offered import not_offered
+    from lance_io.not_offered import not_offered
 
     return not_offered(name)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_io.dataset.changes.transaction_history import stored_transactions
-from lance_io.dataset.run_plan import run
-from lance_io.dataset.version.debug_text import (
+from lance_io.changes.operations.transaction_history import stored_transactions
+from lance_io.reads.metadata.debug_text import (
     show_fragment_files,
     show_manifest,
     show_schema,
     show_transaction,
     write_debug,
 )
-from lance_io.dataset.version.describe import stored_fragment
-from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+from lance_io.reads.metadata.describe import stored_fragment
+from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
+from lance_io.reads.run_plan import run
 
 if TYPE_CHECKING:
     from lance_io.dataset.fragment import LanceFragment

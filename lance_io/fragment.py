@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from lance_io.changes.write.write_fragments import write_fragments, write_fragments_async
 from lance_io.dataset.fragment import FragmentSession, LanceFragment
-from lance_io.dataset.rows.row_id_sequence import RowIdSequence
-from lance_io.dataset.version.fragment_metadata import (
+from lance_io.reads.metadata.fragment_metadata import (
     DataFile,
     DeletionFile,
     FragmentMetadata,
     RowDatasetVersionMeta,
     RowIdMeta,
 )
-from lance_io.dataset.write.write_fragments import write_fragments, write_fragments_async
+from lance_io.reads.metadata.row_id_sequence import RowIdSequence
 
 __all__ = [
     "DataFile",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lance_io.dataset.compaction.optimizer import (
+from lance_io.dataset.optimizer import (
     AsyncCompaction,
     Compaction,
     CompactionMetrics,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow.compute as pc
 
-    from lance_io.dataset.version.open_version import Ref
+    from lance_io.reads.open_version import Ref
 
 __all__ = ["scan"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.dataset.write.write_progress import FragmentWriteProgress, NoopFragmentWriteProgress
+from lance_io.changes.write.write_progress import FragmentWriteProgress, NoopFragmentWriteProgress
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+    from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
 
 __all__ = ["FileSystemFragmentWriteProgress", "FragmentWriteProgress", "NoopFragmentWriteProgress"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lance_io.dataset.version.lance_schema import LanceField, LanceSchema
 from lance_io.errors import UsageError
 from lance_io.format.logical_types import logical_type, primitive_type
+from lance_io.reads.metadata.lance_schema import LanceField, LanceSchema
 
 __all__ = ["LanceField", "LanceSchema", "json_to_schema", "schema_to_json"]
 

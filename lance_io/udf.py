@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lance_io.dataset.columns.batch_udf import BatchUDF, batch_udf
+from lance_io.changes.columns.batch_udf import BatchUDF, batch_udf
 
 __all__ = ["BatchUDF", "batch_udf"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lance_io.dataset.version.timestamps import local_time, moment
+from lance_io.reads.version.timestamps import local_time, moment
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import lance_io
-from lance_io.table.manifest.manifest_file import encode_manifest_file
 from lance_io.table.manifest.paths import VERSIONS, manifest_name
+from lance_io.table.manifest_file import encode_manifest_file
 from lance_io.table.transaction.apply import build_manifest
 from lance_io.table.transaction.operations import Append
 from lance_io.table.transaction.transaction import Transaction

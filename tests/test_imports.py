@@ -91,14 +91,14 @@ def test_a_first_write_loads_nothing_of_cleanups_and_old_files(tmp_path: Path) -
     others = {
         *(
             "lance_io.commit.cleanups.cleanup",
-            "lance_io.dataset.changes.convert",
-            "lance_io.dataset.changes.lance_operation",
+            "lance_io.changes.operations.convert",
+            "lance_io.changes.operations.lance_operation",
         ),
-        *("lance_io.dataset.changes.remove_versions", "lance_io.table.transaction.garbage"),
+        *("lance_io.changes.upkeep.remove_versions", "lance_io.table.transaction.garbage"),
         *("lance_io.encodings.v2_0.write_arrays", "lance_io.file.write.array_queues"),
         *("lance_io.file.write.batched_writer",),
     }
-    assert "lance_io.dataset.write.write_rows" in loaded
+    assert "lance_io.changes.write.write_rows" in loaded
     assert loaded.isdisjoint(others), sorted(loaded & others)
 
 

@@ -20,11 +20,11 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import lance_io
 from lance_io import LanceOperation, metrics
-from lance_io.dataset.version.session import Session
 from lance_io.errors import CommitConflictError
 from lance_io.fragment import write_fragments
 from lance_io.io.cache import SearchCache, process_cache_stats
 from lance_io.io.call_metrics import CALLS
+from lance_io.reads.version.session import Session
 from lance_io.store.counters import StoreStats, Tally, process_operations
 
 if TYPE_CHECKING:

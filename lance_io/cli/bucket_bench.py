@@ -15,10 +15,10 @@ import numpy as np
 
 from lance_io import runtime
 from lance_io.cli.tables import Pairs, Table
-from lance_io.dataset.scan.io_plan import format_bytes
 from lance_io.errors import AlreadyExists, UsageError
 from lance_io.io.scheduler import ReadScheduler
 from lance_io.limits import KIB, MIB
+from lance_io.reads.scan.io_plan import format_bytes
 from lance_io.spans import Ranges
 from lance_io.store.api import CLOUD
 from lance_io.store.costs import costs_of

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from lance_io.changes.compaction.compact_files import compact_files
+from lance_io.changes.compaction.explain_compaction import explain_compaction
 from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.compaction.compact_files import compact_files
-from lance_io.dataset.compaction.explain_compaction import explain_compaction
-from lance_io.dataset.run_plan import run
-from lance_io.dataset.scan.io_plan import cost_text, count_of, format_bytes
+from lance_io.reads.run_plan import run
+from lance_io.reads.scan.io_plan import cost_text, count_of, format_bytes
 from lance_io.store.costs import COST_OPTIONS, costs_of
 from lance_io.store.storage_options import planning
 

@@ -9,7 +9,6 @@ from lance_io.cli.option_texts import column_names, storage_options
 from lance_io.cli.output import show, steps
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import locate, open_table, run_file, short_key
-from lance_io.dataset.scan.io_plan import format_bytes
 from lance_io.errors import BindError, UsageError
 from lance_io.file.file_report import describe_columns, describe_pages
 from lance_io.file.open.data_file import OpenedFile
@@ -18,6 +17,7 @@ from lance_io.file.open.leaf_projection import FileColumns, Projection
 from lance_io.file.open.open_file import load_columns, open_cached
 from lance_io.io.cache import SearchCache
 from lance_io.limits import METADATA_CACHE_BYTES
+from lance_io.reads.scan.io_plan import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

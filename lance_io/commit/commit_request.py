@@ -9,7 +9,7 @@ from lance_io.commit.commit_counts import COMMITS
 from lance_io.commit.target import TIMEOUT_S, CommittedVersion, Listing
 from lance_io.io import trace_events
 from lance_io.records import dataclass
-from lance_io.table.manifest.manifest_file import ManifestFile, encode_manifest_file
+from lance_io.table.manifest_file import ManifestFile, encode_manifest_file
 from lance_io.table.transaction.apply import Creation, build_manifest
 from lance_io.table.transaction.operations import Overwrite
 

@@ -25,8 +25,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lance_io.dataset.changes.change_plans import DeleteResult
-    from lance_io.dataset.changes.lance_operation import (
+    from lance_io.changes.columns.schema_edits import AlterColumn
+    from lance_io.changes.edits.change_plans import DeleteResult
+    from lance_io.changes.edits.update_rows import UpdateResult
+    from lance_io.changes.merge.merge_builder import MergeInsertBuilder
+    from lance_io.changes.merge.merge_plan import ExecuteResult
+    from lance_io.changes.operations.lance_operation import (
         LANCE_COMMIT_MESSAGE_KEY,
         DatasetBasePath,
         Index,
@@ -34,26 +38,22 @@ if TYPE_CHECKING:
         LanceOperation,
         Transaction,
     )
-    from lance_io.dataset.changes.update_rows import UpdateResult
-    from lance_io.dataset.columns.schema_edits import AlterColumn
-    from lance_io.dataset.compaction.optimizer import DatasetOptimizer
+    from lance_io.changes.write.write_arguments import AutoCleanupConfig
     from lance_io.dataset.fragment import LanceFragment
     from lance_io.dataset.lance_dataset import AsyncDataset, BulkCommitResult, LanceDataset
-    from lance_io.dataset.merge.merge_builder import MergeInsertBuilder
-    from lance_io.dataset.merge.merge_plan import ExecuteResult
     from lance_io.dataset.open_dataset import dataset
-    from lance_io.dataset.scan.scan_options import ColumnOrdering
-    from lance_io.dataset.scan.scan_statistics import ScanStatistics
+    from lance_io.dataset.optimizer import DatasetOptimizer
     from lance_io.dataset.scanner import LanceScanner, ScannerBuilder
     from lance_io.dataset.sql_query import SqlQuery, SqlQueryBuilder
-    from lance_io.dataset.version.describe import Version, VersionRef
-    from lance_io.dataset.version.lance_schema import LanceSchema
-    from lance_io.dataset.version.session import Session
-    from lance_io.dataset.version.table_statistics import DatasetStats, DataStatistics, FieldStatistics, LanceStats
-    from lance_io.dataset.version.tags_and_branches import Branch, Branches, Tag, Tags
+    from lance_io.dataset.tags_and_branches import Branch, Branches, Tag, Tags
     from lance_io.dataset.version_delta import DatasetDelta
-    from lance_io.dataset.write.write_arguments import AutoCleanupConfig
-    from lance_io.dataset.write.write_dataset import write_dataset
+    from lance_io.dataset.write_table import write_dataset
+    from lance_io.reads.metadata.describe import Version, VersionRef
+    from lance_io.reads.metadata.lance_schema import LanceSchema
+    from lance_io.reads.metadata.table_statistics import DatasetStats, DataStatistics, FieldStatistics, LanceStats
+    from lance_io.reads.scan.scan_options import ColumnOrdering
+    from lance_io.reads.scan.scan_statistics import ScanStatistics
+    from lance_io.reads.version.session import Session
 
 _HOMES = {
     "LANCE_COMMIT_MESSAGE_KEY": "changes.lance_operation",

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lance_io import runtime
 from lance_io.dataset import scanner as scanners
-from lance_io.dataset.lazy_module import later, later_plans, load
-from lance_io.dataset.properties import FragmentProperties
-from lance_io.dataset.rows.take_rows import take_fragment_positions
-from lance_io.dataset.run_plan import AsyncFace, SyncFace, run, run_awaited
-from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
-from lance_io.dataset.version.column_lists import as_list
-from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import UsageError
 from lance_io.file.row_indices import row_numbers
+from lance_io.plans.lazy_module import later, later_plans, load
+from lance_io.reads.properties import FragmentProperties
+from lance_io.reads.run_plan import AsyncFace, SyncFace, run, run_awaited
+from lance_io.reads.scan.scan_arguments import SCAN_KEYWORDS
+from lance_io.reads.takes.take_rows import take_fragment_positions
+from lance_io.reads.version.column_lists import as_list
+from lance_io.reads.version.system_columns import ROW_ADDRESS
 from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
@@ -26,29 +26,30 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
+    from lance_io.changes.edits import delete_rows as deletions
+    from lance_io.changes.write import write_fragments
     from lance_io.dataset import bases
-    from lance_io.dataset.changes import delete_rows as deletions
-    from lance_io.dataset.columns import column_methods as row_changes
+    from lance_io.dataset import column_methods as row_changes
     from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
-    from lance_io.dataset.scan.scan_arguments import ScanKeywords
-    from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scanner import AsyncScanner, LanceScanner
-    from lance_io.dataset.version import describe, validation
-    from lance_io.dataset.version.column_lists import Columns, Selection
-    from lance_io.dataset.version.file_listing import Progress
-    from lance_io.dataset.version.fragment_metadata import FragmentMetadata
-    from lance_io.dataset.version.lance_schema import LanceSchema
-    from lance_io.dataset.version.state import DatasetState
-    from lance_io.dataset.write import write_fragments
     from lance_io.plans.plan import Plan
+    from lance_io.reads.checks import validation
+    from lance_io.reads.metadata import describe
+    from lance_io.reads.metadata.file_listing import Progress
+    from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
+    from lance_io.reads.metadata.lance_schema import LanceSchema
+    from lance_io.reads.scan.scan_arguments import ScanKeywords
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.version.column_lists import Columns, Selection
+    from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.fragment import Fragment as StoredFragment
 else:
     bases = later("lance_io.dataset.bases")
-    deletions = later_plans("lance_io.dataset.changes.delete_rows")
-    row_changes = later("lance_io.dataset.columns.column_methods")
-    describe = later("lance_io.dataset.version.describe")
-    validation = later_plans("lance_io.dataset.version.validation")
-    write_fragments = later("lance_io.dataset.write.write_fragments")
+    deletions = later_plans("lance_io.changes.edits.delete_rows")
+    row_changes = later("lance_io.dataset.column_methods")
+    describe = later("lance_io.reads.metadata.describe")
+    validation = later_plans("lance_io.reads.checks.validation")
+    write_fragments = later("lance_io.changes.write.write_fragments")
 
 
 class _Fragment(FragmentProperties):

@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, cast
 import pyarrow as pa
 
 from lance_io import runtime
-from lance_io.dataset.changes.change_methods import COMMIT_TIMEOUT, AsyncDatasetChanges, DatasetChanges
-from lance_io.dataset.changes.clone_methods import AsyncDatasetClones, DatasetClones
-from lance_io.dataset.lazy_module import later, later_plans
-from lance_io.dataset.not_offered import DatasetNotOffered
+from lance_io.dataset.change_methods import COMMIT_TIMEOUT, AsyncDatasetChanges, DatasetChanges
+from lance_io.dataset.clone_methods import AsyncDatasetClones, DatasetClones
 from lance_io.dataset.opening import Opening
-from lance_io.dataset.properties import DatasetProperties
-from lance_io.dataset.rows.take_rows import sample, take_positions, take_row_ids, warm
-from lance_io.dataset.run_plan import run, run_async, run_sync
-from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
-from lance_io.dataset.scan.scan_statistics import IoMeter
-from lance_io.dataset.version.open_version import check_out, latest_of, open_options, open_steps
 from lance_io.errors import UsageError
+from lance_io.not_offered import DatasetNotOffered
+from lance_io.plans.lazy_module import later, later_plans
+from lance_io.reads.open_version import check_out, latest_of, open_options, open_steps
+from lance_io.reads.properties import DatasetProperties
+from lance_io.reads.run_plan import run, run_async, run_sync
+from lance_io.reads.scan.scan_arguments import SCAN_KEYWORDS
+from lance_io.reads.scan.scan_statistics import IoMeter
+from lance_io.reads.takes.take_rows import sample, take_positions, take_row_ids, warm
 from lance_io.redaction import hide_secrets
 from lance_io.store.api import offers_sync_reads
 from lance_io.store.provided_options import gather_provider
@@ -49,48 +49,49 @@ if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Unpack
 
-    from lance_io.dataset import bases
+    from lance_io.changes.edits import commit_operation as commits
+    from lance_io.changes.operations.lance_operation import LanceOperation, Transaction
+    from lance_io.changes.write import run_write as writes
+    from lance_io.dataset import bases, tags_and_branches
     from lance_io.dataset import fragment as fragments
     from lance_io.dataset import scanner as scanners
     from lance_io.dataset import sql_query as queries
     from lance_io.dataset import version_delta as deltas
-    from lance_io.dataset.blobs import blob_file
-    from lance_io.dataset.blobs.blob_file import AsyncBlobFile, BlobFile
-    from lance_io.dataset.changes import commit_operation as commits
-    from lance_io.dataset.changes.lance_operation import LanceOperation, Transaction
     from lance_io.dataset.fragment import AsyncFragment, LanceFragment
-    from lance_io.dataset.rows import take_items as item_takes
-    from lance_io.dataset.run_plan import Timeout
-    from lance_io.dataset.scan.scan_arguments import ScanKeywords
-    from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scanner import AsyncScanner, LanceScanner, SyncScanner
     from lance_io.dataset.sql_query import AsyncSqlQueryBuilder, SqlQueryBuilder
-    from lance_io.dataset.version import describe, file_listing, table_statistics, tags_and_branches, validation
-    from lance_io.dataset.version.column_lists import Columns, Selection
-    from lance_io.dataset.version.describe import Version, VersionRef
-    from lance_io.dataset.version.file_listing import Progress
-    from lance_io.dataset.version.open_version import Ref
-    from lance_io.dataset.version.state import DatasetState
-    from lance_io.dataset.version.table_statistics import AsyncStats, LanceStats
-    from lance_io.dataset.version.tags_and_branches import Branches, Tags
+    from lance_io.dataset.tags_and_branches import Branches, Tags
     from lance_io.dataset.version_delta import AsyncDatasetDelta, DatasetDelta
-    from lance_io.dataset.write import run_write as writes
     from lance_io.io import scheduler
+    from lance_io.reads.checks import validation
+    from lance_io.reads.metadata import describe, file_listing, table_statistics
+    from lance_io.reads.metadata.describe import Version, VersionRef
+    from lance_io.reads.metadata.file_listing import Progress
+    from lance_io.reads.metadata.table_statistics import AsyncStats, LanceStats
+    from lance_io.reads.open_version import Ref
+    from lance_io.reads.run_plan import Timeout
+    from lance_io.reads.scan.scan_arguments import ScanKeywords
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.takes import blob_file
+    from lance_io.reads.takes import take_items as item_takes
+    from lance_io.reads.takes.blob_file import AsyncBlobFile, BlobFile
+    from lance_io.reads.version.column_lists import Columns, Selection
+    from lance_io.reads.version.state import DatasetState
 else:
     bases = later("lance_io.dataset.bases")
     fragments = later("lance_io.dataset.fragment")
-    item_takes = later_plans("lance_io.dataset.rows.take_items")
+    item_takes = later_plans("lance_io.reads.takes.take_items")
     scanners = later("lance_io.dataset.scanner")
-    blob_file = later_plans("lance_io.dataset.blobs.blob_file")
-    commits = later("lance_io.dataset.changes.commit_operation")
+    blob_file = later_plans("lance_io.reads.takes.blob_file")
+    commits = later("lance_io.changes.edits.commit_operation")
     queries = later("lance_io.dataset.sql_query")
     deltas = later("lance_io.dataset.version_delta")
-    describe = later_plans("lance_io.dataset.version.describe")
-    file_listing = later_plans("lance_io.dataset.version.file_listing")
-    table_statistics = later("lance_io.dataset.version.table_statistics")
-    tags_and_branches = later_plans("lance_io.dataset.version.tags_and_branches")
-    validation = later_plans("lance_io.dataset.version.validation")
-    writes = later("lance_io.dataset.write.run_write")
+    describe = later_plans("lance_io.reads.metadata.describe")
+    file_listing = later_plans("lance_io.reads.metadata.file_listing")
+    table_statistics = later("lance_io.reads.metadata.table_statistics")
+    tags_and_branches = later_plans("lance_io.dataset.tags_and_branches")
+    validation = later_plans("lance_io.reads.checks.validation")
+    writes = later("lance_io.changes.write.run_write")
     scheduler = later("lance_io.io.scheduler")
 
 # what methods of `AsyncDataset` use that are no coroutines, imported before they are called: they may be on a loop

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from lance_io.dataset.lance_dataset import LanceDataset
-    from lance_io.dataset.version.session import Session
+    from lance_io.reads.version.session import Session
 
     Uri = str | PathLike[str]
     Ref = int | str | tuple[str | None, int | None]

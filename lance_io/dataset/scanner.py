@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 import pyarrow as pa
 
 from lance_io import runtime
-from lance_io.dataset.lazy_module import later, later_plans
-from lance_io.dataset.not_offered import ScannerBuilderNotOffered
-from lance_io.dataset.properties import FragmentProperties
-from lance_io.dataset.run_plan import AsyncFace, SyncFace
-from lance_io.dataset.scan import execute
-from lance_io.dataset.scan.scan_options import ScanOptions, limit_rows, scan_options
-from lance_io.dataset.scan.scan_plan import explain, plan_scan, scan_projection
-from lance_io.dataset.scan.scan_statistics import ScanWatch
-from lance_io.dataset.version.state import FragmentPlace
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.not_offered import ScannerBuilderNotOffered
+from lance_io.plans.lazy_module import later, later_plans
 from lance_io.plans.plan import drive_in_thread
+from lance_io.reads.properties import FragmentProperties
+from lance_io.reads.run_plan import AsyncFace, SyncFace
+from lance_io.reads.scan import execute
+from lance_io.reads.scan.scan_options import ScanOptions, limit_rows, scan_options
+from lance_io.reads.scan.scan_plan import explain, plan_scan, scan_projection
+from lance_io.reads.scan.scan_statistics import ScanWatch
+from lance_io.reads.version.state import FragmentPlace
 from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from lance_io.dataset import bases
-    from lance_io.dataset.index import nearest as searches
-    from lance_io.dataset.index import vector_query as vector_queries
     from lance_io.dataset.lance_dataset import LanceDataset
-    from lance_io.dataset.scan import data_frames
-    from lance_io.dataset.scan import explain as explanations
-    from lance_io.dataset.scan.io_plan import IoPlan
-    from lance_io.dataset.scan.scan_statistics import ScanStatistics
-    from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
+    from lance_io.reads.scan import data_frames
+    from lance_io.reads.scan import explain as explanations
+    from lance_io.reads.scan import nearest as searches
+    from lance_io.reads.scan import vector_query as vector_queries
+    from lance_io.reads.scan.io_plan import IoPlan
+    from lance_io.reads.scan.scan_statistics import ScanStatistics
+    from lance_io.reads.version.state import DatasetState
     from lance_io.store.costs import RequestCosts
 else:
     bases = later("lance_io.dataset.bases")
-    data_frames = later("lance_io.dataset.scan.data_frames")
-    explanations = later_plans("lance_io.dataset.scan.explain")
-    searches = later_plans("lance_io.dataset.index.nearest")
-    vector_queries = later("lance_io.dataset.index.vector_query")
+    data_frames = later("lance_io.reads.scan.data_frames")
+    explanations = later_plans("lance_io.reads.scan.explain")
+    searches = later_plans("lance_io.reads.scan.nearest")
+    vector_queries = later("lance_io.reads.scan.vector_query")
 
 COLUMNS_ON_LOOP_MAX: Final = 64  # some 20 microseconds each, the first time
 

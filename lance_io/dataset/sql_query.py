@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from lance_io.dataset import bases
-from lance_io.dataset.scan.scan_options import LIMIT_END, scan_options
 from lance_io.dataset.scanner import LanceScanner
-from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.errors import BindError, EvaluationError, LanceError, UsageError
+from lance_io.reads.scan.scan_options import LIMIT_END, scan_options
+from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.runtime import SharedItems, in_thread, shared_async
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Self
 
-    from lance_io.dataset.version.state import DatasetState
+    from lance_io.reads.version.state import DatasetState
 
 T = TypeVar("T")
 

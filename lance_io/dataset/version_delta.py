@@ -16,25 +16,25 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io import runtime
+from lance_io.changes.operations.convert import to_public
 from lance_io.commit.record import transaction_of
-from lance_io.dataset.changes.convert import to_public
-from lance_io.dataset.rows.deletions_and_ids import load_row_columns
-from lance_io.dataset.run_plan import AsyncFace, SyncFace
-from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.scanner import AsyncScanner, SyncScanner
-from lance_io.dataset.version.open_version import check_number, check_out
-from lance_io.dataset.version.system_columns import CREATED_AT, ROW_ID, UPDATED_AT
 from lance_io.errors import NotFound, UsageError
 from lance_io.plans.plan import Together
+from lance_io.reads.open_version import check_number, check_out
+from lance_io.reads.rows.deletions_and_ids import load_row_columns
+from lance_io.reads.run_plan import AsyncFace, SyncFace
+from lance_io.reads.scan.scan_options import scan_options
+from lance_io.reads.version.system_columns import CREATED_AT, ROW_ID, UPDATED_AT
 from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from lance_io.dataset.changes.lance_operation import Transaction
-    from lance_io.dataset.scan.scan_options import ScanOptions
-    from lance_io.dataset.version.state import DatasetState
+    from lance_io.changes.operations.lance_operation import Transaction
     from lance_io.plans.plan import Plan
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.row_ids import U64Array
 
 _IDS: Final = pa.schema([(ROW_ID, pa.uint64())])

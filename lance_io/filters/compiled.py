@@ -11,7 +11,10 @@ import pyarrow.types as pt
 from lance_io.errors import BindError, EvaluationError, UsageError
 from lance_io.filters.binding.arguments import bind_cast
 from lance_io.filters.binding.binder import PSEUDO_COLUMNS, bind_filter
-from lance_io.filters.binding.expression_tree import (
+from lance_io.filters.binding.list_elements import at_places, elements
+from lance_io.filters.binding.nullability import may_be_null
+from lance_io.filters.evaluate import evaluate
+from lance_io.filters.expressions.expression_tree import (
     Column,
     Function,
     IsNull,
@@ -22,11 +25,8 @@ from lance_io.filters.binding.expression_tree import (
     describe,
     dotted,
 )
-from lance_io.filters.binding.list_elements import at_places, elements
-from lance_io.filters.binding.nullability import may_be_null
-from lance_io.filters.binding.sql_types import is_string
-from lance_io.filters.binding.stored_json import value_type
-from lance_io.filters.evaluate import evaluate
+from lance_io.filters.expressions.sql_types import is_string
+from lance_io.filters.expressions.stored_json import value_type
 from lance_io.filters.syntax.arrow_expressions import from_arrow
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lance_io.filters.binding.expression_tree import Expr
     from lance_io.filters.binding.sql_binder import SqlBinder
+    from lance_io.filters.expressions.expression_tree import Expr
     from lance_io.format.schema import Field, Schema
     from lance_io.spans import IntArray
 

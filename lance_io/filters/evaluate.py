@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.filters.binding.casts import sql_cast
-from lance_io.filters.binding.coercion import cast
-from lance_io.filters.binding.expression_tree import (
+from lance_io.filters.expressions.casts import sql_cast
+from lance_io.filters.expressions.coercion import cast
+from lance_io.filters.expressions.expression_tree import (
     And,
     Call,
     Cast,
@@ -45,8 +45,8 @@ from lance_io.levels.portable import compact_batch, taken
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.filters.binding.expression_tree import CompareOp, Expr
     from lance_io.filters.elementwise import Value
+    from lance_io.filters.expressions.expression_tree import CompareOp, Expr
 
 _KERNELS = {
     "=": pc.equal,

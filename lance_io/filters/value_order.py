@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.filters.binding.sql_types import is_list
 from lance_io.filters.elementwise import broadcast
+from lance_io.filters.expressions.sql_types import is_list
 from lance_io.levels.arrays import scalar
 from lance_io.levels.lists import with_inner
 

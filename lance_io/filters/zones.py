@@ -23,14 +23,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.filters.binding.expression_tree import And, Column, Comparison, In, IsNull, Literal, Not, Or, cannot_fail
+from lance_io.filters.expressions.expression_tree import (
+    And,
+    Column,
+    Comparison,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+    cannot_fail,
+)
 from lance_io.levels.arrays import scalar
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lance_io.filters.binding.expression_tree import CompareOp, Expr
+    from lance_io.filters.expressions.expression_tree import CompareOp, Expr
 
     Path = tuple[str, ...]
 

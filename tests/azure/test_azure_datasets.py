@@ -14,8 +14,8 @@ import pytest
 
 import lance_io
 from lance_io import AsyncDataset
-from lance_io.dataset.version.open_version import open_options
 from lance_io.errors import NotFound
+from lance_io.reads.open_version import open_options
 from tests.s3.test_reprs import reached_from
 
 if TYPE_CHECKING:

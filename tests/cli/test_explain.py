@@ -10,17 +10,17 @@ import pyarrow.compute as pc
 import pytest
 
 from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
-from lance_io.dataset.rows.take_rows import take_positions
-from lance_io.dataset.run_plan import run
-from lance_io.dataset.scan import execute
-from lance_io.dataset.scan.explain import explain_scan, explain_take
-from lance_io.dataset.scan.io_plan import IoPlan, PlannedRequest, Round, count_of
-from lance_io.dataset.scan.scan_options import ColumnOrdering, scan_options
-from lance_io.dataset.scan.scan_plan import scan_projection
-from lance_io.dataset.version.open_version import open_options, open_steps
-from lance_io.dataset.version.session import Session
 from lance_io.errors import UsageError
 from lance_io.plans.plan import drive_sync
+from lance_io.reads.open_version import open_options, open_steps
+from lance_io.reads.run_plan import run
+from lance_io.reads.scan import execute
+from lance_io.reads.scan.explain import explain_scan, explain_take
+from lance_io.reads.scan.io_plan import IoPlan, PlannedRequest, Round, count_of
+from lance_io.reads.scan.scan_options import ColumnOrdering, scan_options
+from lance_io.reads.scan.scan_plan import scan_projection
+from lance_io.reads.takes.take_rows import take_positions
+from lance_io.reads.version.session import Session
 from lance_io.store.api import CLOUD
 from lance_io.store.costs import STORE_COSTS
 from lance_io.store.local.disk import LocalStore
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import lance
 
-    from lance_io.dataset.version.state import DatasetState
+    from lance_io.reads.version.state import DatasetState
     from lance_io.store.url import Location
 
 CHANCE = np.random.default_rng(7)

@@ -16,8 +16,8 @@ import pytest
 import lance_io
 from lance_io import runtime
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
 from lance_io.errors import CommitConflictError, FormatError
+from lance_io.reads.version.session import Session
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from lance_io.table.manifest.paths import parse_manifest_name

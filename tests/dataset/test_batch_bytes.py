@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lance_io
-from lance_io.dataset.scan import rebatch
 from lance_io.levels import row_bytes
 from lance_io.levels.row_bytes import RowBytes
 from lance_io.limits import MIB
+from lance_io.reads.rows import rebatch
 
 if TYPE_CHECKING:
     from pathlib import Path

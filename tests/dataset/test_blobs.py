@@ -15,11 +15,11 @@ from lance.blob import Blob, blob_array, blob_field
 
 import lance_io
 from lance_io import metrics
-from lance_io.dataset.blobs import blob_values
-from lance_io.dataset.blobs.blob_values import Located, locate_in_file, read_located, sidecar_key
-from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import BindError, FormatError, UnsupportedError
 from lance_io.plans.plan import drive_sync
+from lance_io.reads.blobs import blob_values
+from lance_io.reads.blobs.blob_values import Located, locate_in_file, read_located, sidecar_key
+from lance_io.reads.version.object_keys import StoredObject
 
 GENERATED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets" / "generated"
 BLOBS = [str(GENERATED / name / "data.lance") for name in ("blobs_v1@2.1", "blobs_v2@2.2")]

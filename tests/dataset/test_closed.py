@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset.compaction.optimizer import AsyncCompaction, AsyncDatasetOptimizer
-from lance_io.dataset.not_offered import DatasetNotOffered
+from lance_io.dataset.optimizer import AsyncCompaction, AsyncDatasetOptimizer
 from lance_io.errors import LanceError
+from lance_io.not_offered import DatasetNotOffered
 
 if TYPE_CHECKING:
     from collections.abc import Callable

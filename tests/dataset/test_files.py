@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset.version import file_listing as files
+from lance_io.reads.metadata import file_listing as files
 from lance_io.table.manifest.index_section import IndexMetadata
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset.scan import stream
 from lance_io.filters.compiled import Predicate
 from lance_io.levels.arrays import SMALL_BYTES, memory_bytes
+from lance_io.reads.scan import stream
 from tests.seeds import seed_of
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ import pytest
 
 import lance_io
 from lance_io import AsyncDataset
-from lance_io.dataset.rows import ordered_pieces
 from lance_io.file.take import take_pieces
 from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.limits import KIB, MIB
+from lance_io.reads.takes import ordered_pieces
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import lance_io
-from lance_io.dataset.lazy_module import later, later_plans
+from lance_io.plans.lazy_module import later, later_plans
 from lance_io.plans.plan import Import
 
 if TYPE_CHECKING:

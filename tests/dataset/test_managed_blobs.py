@@ -13,8 +13,6 @@ from lance.blob import blob_array, blob_field
 import lance_io
 from lance_io.commit.cleanups.cleanup import plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget
-from lance_io.dataset.blobs.blob_values import locate_in_file, read_located
-from lance_io.dataset.blobs.managed_blobs import ManagedBlobs
 from lance_io.dataset.distributed import (
     TablePlace,
     WriteJob,
@@ -24,9 +22,11 @@ from lance_io.dataset.distributed import (
     remove_job_files,
     write_files,
 )
-from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import FormatError, SchemaError
 from lance_io.plans.plan import drive_sync
+from lance_io.reads.blobs.blob_values import locate_in_file, read_located
+from lance_io.reads.blobs.managed_blobs import ManagedBlobs
+from lance_io.reads.version.object_keys import StoredObject
 from lance_io.table.transaction.garbage import CleanupPolicy
 from tests.interop.test_feature_flags import newest
 

@@ -11,8 +11,8 @@ import pytest
 from lance.blob import blob_array, blob_field
 
 import lance_io
-from lance_io.dataset.scan.scan_options import _HINTS, ScanOptions
-from lance_io.dataset.version.session import Session
+from lance_io.reads.scan.scan_options import _HINTS, ScanOptions
+from lance_io.reads.version.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

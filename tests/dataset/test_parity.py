@@ -19,10 +19,10 @@ from lance.dataset import ScannerBuilder as PeerBuilder
 import lance_io
 from lance_io.dataset import ScannerBuilder
 from lance_io.dataset.fragment import AsyncFragment
-from lance_io.dataset.not_offered import NotOffered, NotOfferedProperty
-from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
 from lance_io.dataset.scanner import AsyncScanner
 from lance_io.file import AsyncFileReader, LanceFileReader
+from lance_io.not_offered import NotOffered, NotOfferedProperty
+from lance_io.reads.scan.scan_arguments import SCAN_KEYWORDS
 
 PEERS = {
     lance_io.LanceDataset: lance.LanceDataset,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_io.dataset.scan.rebatch import JOINED_PART, Rebatcher
+from lance_io.reads.rows.rebatch import JOINED_PART, Rebatcher
 
 SIZES = st.lists(st.lists(st.integers(0, 300), max_size=30), max_size=10)
 MANY = 1_000_000

@@ -112,7 +112,7 @@ def test_importing_the_package_loads_nothing_heavy(name: str) -> None:
 
 def test_dataset_is_a_function_and_a_module() -> None:
     code = (
-        "import lance_io; from lance_io.dataset import LanceDataset, Tags; import lance_io.dataset.rows.take_rows\n"
+        "import lance_io; from lance_io.dataset import LanceDataset, Tags; import lance_io.reads.takes.take_rows\n"
         "assert callable(lance_io.dataset) and LanceDataset.__name__ == 'LanceDataset'\n"
         "assert all(getattr(lance_io, name) for name in lance_io.__all__)\n"
         "assert {'dataset', 'LanceDataset'} <= {*dir(lance_io)}"

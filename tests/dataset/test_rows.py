@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_io.dataset.rows.row_arithmetic import (
+from lance_io.reads.rows.row_arithmetic import (
     LiveRows,
     addresses,
     group_by_fragment,

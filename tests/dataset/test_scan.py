@@ -16,12 +16,12 @@ from lance.dataset import ScannerBuilder as TheirBuilder
 
 import lance_io
 from lance_io.dataset import ColumnOrdering, ScannerBuilder
-from lance_io.dataset.scan.scan_options import scan_options
-from lance_io.dataset.scan.scan_plan import plan_scan
 from lance_io.errors import BindError, EvaluationError
 from lance_io.io.stats import io_stats
 from lance_io.limits import KIB, SCAN_FILES_BYTES
 from lance_io.plans.plan import drive_sync
+from lance_io.reads.scan.scan_options import scan_options
+from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.store.local.disk import LocalStore
 from tests.seeds import seed_of
 

@@ -6,7 +6,7 @@ import gc
 import weakref
 
 from lance_io import Session
-from lance_io.dataset.version.session import PLACES_MAX
+from lance_io.reads.version.session import PLACES_MAX
 
 OPTIONS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "us-east-1"}
 

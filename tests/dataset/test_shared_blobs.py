@@ -16,7 +16,7 @@ import pytest
 from lance.blob import blob_array, blob_field
 
 import lance_io
-from lance_io.dataset.version.session import Session
+from lance_io.reads.version.session import Session
 from lance_io.store.api import CLOUD
 from lance_io.store.failures import StoreFailure
 from lance_io.store.memory import MemoryStore

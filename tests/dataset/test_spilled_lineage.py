@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset.version.lance_schema import LanceSchema
 from lance_io.errors import FormatError
 from lance_io.file import LanceFileReader
 from lance_io.fragment import RowIdMeta
+from lance_io.reads.metadata.lance_schema import LanceSchema
 from lance_io.table.transaction.lineage import SPILLED
 from tests.fuzz.test_found import change_manifest
 from tests.interop.test_feature_flags import newest

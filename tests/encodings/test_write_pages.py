@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lance_io.encodings.options import column_options
-from lance_io.encodings.v2_1.write import encode_pages
+from lance_io.encodings.write_pages import encode_pages
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.levels.chunks import leaf_chunks

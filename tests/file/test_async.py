@@ -27,9 +27,9 @@ import pytest
 
 import lance_io
 from lance_io import AsyncDataset, runtime
-from lance_io.dataset.version.session import Session
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import store_stats
+from lance_io.reads.version.session import Session
 from lance_io.store.api import CLOUD
 from lance_io.store.failures import StoreFailure
 from lance_io.store.memory import MemoryStore
@@ -415,7 +415,7 @@ def test_two_scans_take_turns(gate: Gate, written: Any) -> None:
 PRELUDE = """
 import asyncio, contextlib, os, signal, sys, threading, time
 import lance_io
-from lance_io.dataset.version.session import Session
+from lance_io.reads.version.session import Session
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.url import Location
 from lance_io.runtime import engine

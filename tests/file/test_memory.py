@@ -23,7 +23,6 @@ import pytest
 import lance_io
 from lance_io import limits, runtime
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader
 from lance_io.file.file_requests import read_file_sync
@@ -34,6 +33,7 @@ from lance_io.io.budget import process_pool
 from lance_io.io.spares import SPARES_BYTES, Spares
 from lance_io.io.stats import IoStats, io_stats, store_stats
 from lance_io.limits import KIB, MIB
+from lance_io.reads.version.session import Session
 from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location

@@ -11,15 +11,15 @@ import pytest
 
 import lance_io
 from lance_io import limits
-from lance_io.dataset.rows.read_rows import SpanReader
-from lance_io.dataset.scan.scan_options import scan_options
-from lance_io.dataset.scan.scan_plan import plan_scan
 from lance_io.file.scan import scan_async as scan_async
 from lance_io.file.scan.readahead import PIECES_AHEAD, Readahead, readahead
 from lance_io.file.scan.scan_sync import _Ahead
 from lance_io.file.table_reader import TableReader
 from lance_io.io.budget import process_pool
 from lance_io.plans.plan import drive_sync
+from lance_io.reads.rows.read_rows import SpanReader
+from lance_io.reads.scan.scan_options import scan_options
+from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.store.api import CLOUD
 from lance_io.testing.latency import LatencyStore, run_virtual
 

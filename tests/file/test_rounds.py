@@ -21,10 +21,10 @@ import pytest
 import lance_io
 from lance_io import runtime
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
 from lance_io.encodings.v2_1 import fullzip
 from lance_io.io.stats import io_stats
 from lance_io.limits import MIB
+from lance_io.reads.version.session import Session
 from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location

@@ -10,7 +10,7 @@ import pytest
 from lance.file import LanceFileReader
 
 from lance_io import _kernels
-from lance_io.encodings.v2_1.write_small import encode_small_pages
+from lance_io.encodings.write_small import encode_small_pages
 from lance_io.file.write import leaf_queues
 from lance_io.file.write.writers import LanceFileWriter
 

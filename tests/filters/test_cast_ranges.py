@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_io
-from lance_io.filters.binding.casts import sql_cast
+from lance_io.filters.expressions.casts import sql_cast
 
 if TYPE_CHECKING:
     from pathlib import Path

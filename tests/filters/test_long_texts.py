@@ -15,8 +15,8 @@ import pytest
 import lance_io
 from lance_io import AsyncDataset
 from lance_io.errors import BindError
-from lance_io.filters.binding.expression_tree import In, InList, InLiterals
 from lance_io.filters.compiled import compile_filter
+from lance_io.filters.expressions.expression_tree import In, InList, InLiterals
 from lance_io.filters.syntax import literal_lists
 from lance_io.filters.syntax.sql_dialect import check_all_used
 from lance_io.filters.syntax.sql_text import _parse

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from lance_io.errors import BindError, UnsupportedError, UsageError
 from lance_io.filters import PSEUDO_COLUMNS, compile_filter
-from lance_io.filters.binding.expression_tree import And, Cast, Column, Comparison, In, IsNull, Literal, Not, Or
 from lance_io.filters.evaluate import compare
+from lance_io.filters.expressions.expression_tree import And, Cast, Column, Comparison, In, IsNull, Literal, Not, Or
 from lance_io.filters.syntax.arrow_expressions import from_arrow
 from lance_io.filters.syntax.ipc_metadata import schema_metadata
 

@@ -13,7 +13,7 @@ import pytest
 import lance_io
 from lance_io.errors import BindError
 from lance_io.filters import compile_filter
-from lance_io.filters.binding.casts import parse_interval
+from lance_io.filters.expressions.casts import parse_interval
 from lance_io.filters.functions.arrow_types import parse_type, type_name
 from lance_io.filters.functions.json_path import select
 

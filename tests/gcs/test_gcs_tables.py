@@ -19,8 +19,8 @@ import pytest
 import lance_io
 from lance_io import runtime
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
 from lance_io.errors import CommitUnknownError, LanceError
+from lance_io.reads.version.session import Session
 from lance_io.store.gcs.gcs_store import GcsStore
 from lance_io.store.url import open_store
 from tests.s3.proxy import CountingProxy, FaultyProxy, Message

@@ -18,15 +18,15 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.changes.merge.merge_builder import AsyncMergeInsertBuilder, MergeInsertBuilder
 from lance_io.cli.main import app
-from lance_io.dataset.compaction.optimizer import AsyncDatasetOptimizer, DatasetOptimizer
 from lance_io.dataset.fragment import AsyncFragment
-from lance_io.dataset.merge.merge_builder import AsyncMergeInsertBuilder, MergeInsertBuilder
+from lance_io.dataset.optimizer import AsyncDatasetOptimizer, DatasetOptimizer
 from lance_io.dataset.scanner import AsyncScanner
 from lance_io.dataset.sql_query import AsyncSqlQuery, AsyncSqlQueryBuilder, SqlQuery, SqlQueryBuilder
-from lance_io.dataset.version.table_statistics import AsyncStats, LanceStats
-from lance_io.dataset.version.tags_and_branches import Branches, Tags
+from lance_io.dataset.tags_and_branches import Branches, Tags
 from lance_io.dataset.version_delta import AsyncDatasetDelta, DatasetDelta
+from lance_io.reads.metadata.table_statistics import AsyncStats, LanceStats
 from tests.interop.alone_calls import FIRST_WAYS, RECEIVERS
 from tests.interop.awaited import TWINS
 from tests.interop.table_calls import make_history

@@ -12,12 +12,8 @@ from lance.dataset import ScannerBuilder as PeerBuilder
 
 import lance_io
 from lance_io.dataset import ScannerBuilder
-from lance_io.dataset.not_offered import (
-    DatasetNotOffered,
-    OperationsNotOffered,
-    ScannerBuilderNotOffered,
-)
 from lance_io.errors import UnsupportedError
+from lance_io.not_offered import DatasetNotOffered, OperationsNotOffered, ScannerBuilderNotOffered
 
 if TYPE_CHECKING:
     from pathlib import Path

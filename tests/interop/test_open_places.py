@@ -19,12 +19,12 @@ import pytest
 
 import lance_io
 import lance_io.debug
-from lance_io.dataset.compaction.optimizer import DatasetOptimizer
-from lance_io.dataset.merge.merge_builder import MergeInsertBuilder
-from lance_io.dataset.not_offered import DatasetNotOffered
-from lance_io.dataset.version.table_statistics import LanceStats
-from lance_io.dataset.version.tags_and_branches import Branches, Tags
+from lance_io.changes.merge.merge_builder import MergeInsertBuilder
+from lance_io.dataset.optimizer import DatasetOptimizer
+from lance_io.dataset.tags_and_branches import Branches, Tags
 from lance_io.dataset.version_delta import DatasetDelta
+from lance_io.not_offered import DatasetNotOffered
+from lance_io.reads.metadata.table_statistics import LanceStats
 from tests.interop.table_calls import CHANGES, READS, make_history, opened, plain, refs
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_io
-from lance_io.dataset.version.session import Session
 from lance_io.errors import NotFound, UsageError
 from lance_io.io.stats import io_stats
+from lance_io.reads.version.session import Session
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,10 +14,10 @@ import lance
 import pytest
 
 import lance_io
+from lance_io.changes.write.write_fragments import write_fragments_async
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
-from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.errors import CommitUnknownError, LanceError
+from lance_io.reads.version.session import Session
 from tests.s3.proxy import FaultyProxy
 from tests.simulate.world import SIZE
 from tests.simulate.writers import row

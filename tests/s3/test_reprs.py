@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import lance_io
-from lance_io.dataset.version.open_version import open_options
+from lance_io.reads.open_version import open_options
 
 if TYPE_CHECKING:
     from tests.servers import S3Server

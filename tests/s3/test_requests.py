@@ -257,14 +257,14 @@ _NOT_NEEDED = {
     *("lance_io.encodings.v2_0.array_page", "lance_io.encodings.v0_1.field_pages", "lance_io.file.open.batched_file"),
     *(
         "lance_io.dataset.scanner",
-        "lance_io.dataset.scan.scan_options",
-        "lance_io.dataset.scan.execute",
-        "lance_io.dataset.blobs.blob_values",
+        "lance_io.reads.scan.scan_options",
+        "lance_io.reads.scan.execute",
+        "lance_io.reads.blobs.blob_values",
     ),
     *(
-        "lance_io.dataset.changes.change_plans",
-        "lance_io.dataset.changes.lance_operation",
-        "lance_io.dataset.version.tags_and_branches",
+        "lance_io.changes.edits.change_plans",
+        "lance_io.changes.operations.lance_operation",
+        "lance_io.dataset.tags_and_branches",
     ),
     *(
         "lance_io.table.transaction.operations",

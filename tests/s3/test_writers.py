@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import lance_io
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
+from lance_io.reads.version.session import Session
 from tests.commit.dynalite import dynalite_server
 from tests.commit.test_dynamodb import make_table
 from tests.s3.proxy import HARMS, FaultyProxy

@@ -20,9 +20,9 @@ import lance_io
 from lance_io.commit.commit_queue import TURNS
 from lance_io.commit.external import ExternalHandler
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.dataset.version.session import Session
 from lance_io.errors import CommitConflictError, LanceError, NotFound
 from lance_io.plans.plan import drive_sync
+from lance_io.reads.version.session import Session
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from lance_io.table.manifest.index_section import decode_indices

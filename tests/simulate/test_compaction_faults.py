@@ -22,7 +22,7 @@ from tests.simulate.world import FIRST, SECOND, SIZE, URI, World, append, create
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.dataset.version.session import Session
+    from lance_io.reads.version.session import Session
     from lance_io.testing.wrap import Request
 
 FAULTS = (Fault.REFUSED, Fault.LOST_ANSWER, Fault.CRASH)

@@ -20,7 +20,7 @@ from tests.simulate.world import FIRST, SCHEMA, SECOND, URI, World, append, crea
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.dataset.version.session import Session
+    from lance_io.reads.version.session import Session
 
 CLONE = "memory://clone"
 ROWS = [*FIRST[1:], *SECOND]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lance_io import runtime
-from lance_io.dataset.changes.held_versions import RefConflict
+from lance_io.changes.upkeep.held_versions import RefConflict
+from lance_io.changes.write.write_fragments import write_fragments_async
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.errors import AccessDenied, CommitUnknownError, LanceError
 from lance_io.table.manifest.paths import parse_manifest_name
 from lance_io.testing.faults import Crashed, Fault, FaultyStore, is_write
@@ -26,7 +26,7 @@ from tests.simulate.world import CASES, SCHEMA, SIZE, URI, Case, World, append, 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lance_io.dataset.version.session import Session
+    from lance_io.reads.version.session import Session
     from lance_io.testing.wrap import Request
 
 SCRIPTS = 4 * SIZE  # per case

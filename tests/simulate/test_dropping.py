@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import lance_io
+from lance_io.changes.upkeep.drop_table import drop_table
 from lance_io.commit.external import ExternalHandler, Row
-from lance_io.dataset.changes.drop_table import drop_table
 from lance_io.errors import LanceError, ManifestMissing
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.store.url import Location

@@ -19,8 +19,8 @@ import pytest
 
 import lance_io
 from lance_io import runtime
+from lance_io.changes.write.write_fragments import write_fragments_async
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.errors import CommitUnknownError
 from lance_io.file.write.blob_pages import sidecar_name
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
@@ -30,7 +30,7 @@ from tests.simulate.world import URI, World, clean, delete, overwrite, reference
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from lance_io.dataset.version.session import Session
+    from lance_io.reads.version.session import Session
     from lance_io.testing.wrap import Request
 
     Change = Callable[[Session], Awaitable[Any]]

@@ -21,12 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_io import runtime
+from lance_io.changes.upkeep.change_tags import create_tag
+from lance_io.changes.write.write_fragments import write_fragments_async
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.loop import commit
 from lance_io.commit.target import CommitTarget, SystemClock
-from lance_io.dataset.changes.change_tags import create_tag
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.errors import CommitConflictError, NotFound
 from lance_io.plans.plan import drive_async
 from lance_io.store.failures import StoreFull
@@ -40,7 +40,7 @@ from tests.simulate.world import SCHEMA, URI, World, create, numbers, overwrite,
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from lance_io.dataset.version.session import Session
+    from lance_io.reads.version.session import Session
     from lance_io.testing.wrap import Request
 
 ORDERS = int(os.environ.get("LANCE_IO_ORDERS", "40"))

@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 
 import lance_io
 from lance_io import runtime
+from lance_io.changes.write.write_fragments import write_fragments_async
 from lance_io.commit.pins import VALID_S
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import SystemClock
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
-from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.errors import CommitConflictError, FormatError
+from lance_io.reads.version.session import Session
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.url import Location
 from lance_io.table.manifest.paths import parse_manifest_name

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import lance_io
+from lance_io.changes.operations.lance_operation import Index
+from lance_io.changes.upkeep.change_tags import create_tag, delete_tag, update_tag
+from lance_io.changes.write.write_fragments import write_fragments_async
 from lance_io.commit.external import ExternalHandler
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.dataset.changes.change_tags import create_tag, delete_tag, update_tag
-from lance_io.dataset.changes.lance_operation import Index
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
-from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.reads.version.session import Session
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from lance_io.table.manifest.manifest import decode_manifest

@@ -46,7 +46,7 @@ def run_all(tasks: Sequence[dict[str, Any]]) -> None:
 async def ours(task: dict[str, Any]) -> list[str]:
     """Writers of this library, all on one loop; gives their errors."""
     from lance_io.dataset.lance_dataset import AsyncDataset
-    from lance_io.dataset.version.session import Session
+    from lance_io.reads.version.session import Session
 
     uri, options, session = task["uri"], task["options"], Session()
 

@@ -75,8 +75,8 @@ NEEDLESS = {
     "aiobotocore",
     "lance_io.dataset.distributed.scan_parts",
     "lance_io.dataset.distributed.table_version",
-    "lance_io.dataset.version.versions",
-    "lance_io.dataset.write",
+    "lance_io.reads.version.versions",
+    "lance_io.changes.write",
 }
 FILTERING = {"pyarrow.compute", "lance_io.filters"}
 FILTER = "(number < 0.5 OR number > 3 OR number IN (0, 1.5)) AND id IN (1, 2, 3) AND text <> 'x' AND NOT small IS NULL"

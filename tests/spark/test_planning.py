@@ -29,10 +29,10 @@ from lance_io import filters
 from lance_io.dataset.distributed import read_part, table_place, table_version
 from lance_io.dataset.distributed.scan_parts import cut
 from lance_io.dataset.distributed.scan_request import decoded_width
-from lance_io.dataset.scan.rebatch import rebatch_by_bytes
-from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.errors import BindError, NotFound, SchemaError, UnsupportedError
 from lance_io.io.stats import io_stats
+from lance_io.reads.rows.rebatch import rebatch_by_bytes
+from lance_io.reads.scan.scan_options import scan_options
 from lance_io.spark import engine
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.options import parse_options
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lance_io.dataset.distributed import ScanPart
-    from lance_io.dataset.version.state import DatasetState
+    from lance_io.reads.version.state import DatasetState
     from lance_io.spark.read.reader import LanceReader
 
 ROWS = 20_000

@@ -22,10 +22,10 @@ import pytest
 
 import lance_io
 from lance_io import runtime
-from lance_io.dataset.changes.held_versions import RefConflict
+from lance_io.changes.upkeep.held_versions import RefConflict
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
 from lance_io.errors import CommitUnknownError, LanceError
+from lance_io.reads.version.session import Session
 from tests.s3.proxy import HARMS, EndingProxy, FaultyProxy, HoldingProxy
 from tests.s3.settling import all_bytes_are_back
 from tests.s3.test_writers import write_together

@@ -10,8 +10,8 @@ import pytest
 
 from lance_io import metrics, runtime
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
 from lance_io.errors import LanceError
+from lance_io.reads.version.session import Session
 from lance_io.store.api import Throttled
 from tests.bucket import Bucket, Container, Exchange, GoogleBucket, Harm, refuse
 

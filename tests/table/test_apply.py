@@ -25,8 +25,8 @@ from lance_io.table.manifest.manifest import (
     manifest_position,
     read_section,
 )
-from lance_io.table.manifest.manifest_file import encode_manifest_file
 from lance_io.table.manifest.row_ids import decode_row_ids, decode_row_versions
+from lance_io.table.manifest_file import encode_manifest_file
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.apply import Creation, build_manifest
 from lance_io.table.transaction.effects import effects_of
@@ -290,7 +290,7 @@ def test_the_limit_of_a_transaction_inside_a_manifest(
     table: Manifest, monkeypatch: pytest.MonkeyPatch, over_bytes: int, is_inside: bool
 ) -> None:
     transaction = Transaction(1, ops.Delete((), (0,), "x" * 100))
-    monkeypatch.setattr("lance_io.table.manifest.manifest_file.INLINE_BYTES_MAX", len(transaction.data) - over_bytes)
+    monkeypatch.setattr("lance_io.table.manifest_file.INLINE_BYTES_MAX", len(transaction.data) - over_bytes)
     file = encode_manifest_file(build_manifest(table, transaction, timestamp_ns=5))
     assert (file.manifest.transaction_offset is not None) == is_inside
     assert (transaction.data in file.data) == is_inside

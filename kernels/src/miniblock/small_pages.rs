@@ -1,7 +1,7 @@
 //! Many small pages of plain columns in one call: from Arrow buffers to the bytes of a file and of its metadata.
 //!
 //! A page of a few rows costs next to nothing, deciding how to write it column by column in Python costs a lot. What is
-//! decided here is what `encodings/v2_1/write.py` decides for columns without options, for the commonest of pages: plain
+//! decided here is what `encodings/write_pages.py` decides for columns without options, for the commonest of pages: plain
 //! mini-blocks, constants of fixed width, all null. Everything else is left to the caller.
 //!
 //! ```text

@@ -14,18 +14,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from lance_io.changes.operations.schema_fit import fit_schema
+from lance_io.changes.upkeep.remove_versions import after_commit
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
 from lance_io.commit.loop import commit
-from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.distributed.job_files import abort_steps
 from lance_io.dataset.distributed.job_history import JOB_PROPERTY, find_job, newest_manifest, transactions_after
 from lance_io.dataset.distributed.write_job import extend_schema, run_writes, write_target
-from lance_io.dataset.version.describe import stored_fragment
-from lance_io.dataset.version.fragment_metadata import FragmentMetadata
-from lance_io.dataset.write.schema_fit import fit_schema
 from lance_io.errors import AlreadyExists, CommitConflictError, NotFound, SchemaError
 from lance_io.file.write.writers import version_for_tables
+from lance_io.reads.metadata.describe import stored_fragment
+from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
 from lance_io.table.transaction.apply import ConfigMark, Creation
 from lance_io.table.transaction.conflicts import check_conflict
 from lance_io.table.transaction.named_twice import added_files
@@ -35,10 +35,10 @@ from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY, Transacti
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lance_io.changes.write.write_rows import WriteTarget
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.dataset.distributed.task_files import WrittenFiles
     from lance_io.dataset.distributed.write_job import WriteJob
-    from lance_io.dataset.write.write_rows import WriteTarget
     from lance_io.format.schema import Field, Schema
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.fragment import Fragment

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.latest import read_named
-from lance_io.dataset.blobs.managed_blobs import ManagedBlobs
 from lance_io.dataset.distributed.job_history import is_pending, transactions_after
 from lance_io.dataset.distributed.task_files import is_of_job
 from lance_io.dataset.distributed.write_job import job_digits, run_writes, write_target
-from lance_io.dataset.version.state import DatasetState
-from lance_io.dataset.version.versions import manifest_in
 from lance_io.errors import NotFound, UsageError
 from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List, Remove
+from lance_io.reads.blobs.managed_blobs import ManagedBlobs
+from lance_io.reads.version.state import DatasetState
+from lance_io.reads.version.versions import manifest_in
 from lance_io.table.manifest.flags import MANAGED_BLOBS
 from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.manifest.paths import BRANCHES, DATA, VERSIONS, parse_manifest_name
@@ -23,10 +23,10 @@ from lance_io.table.transaction.garbage import data_file_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_io.changes.write.write_rows import WriteTarget
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.dataset.distributed.task_files import WrittenFiles
     from lance_io.dataset.distributed.write_job import WriteJob
-    from lance_io.dataset.write.write_rows import WriteTarget
     from lance_io.plans.plan import Plan
     from lance_io.store.api import ObjectMeta
     from lance_io.table.manifest.manifest import Manifest

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.record import transaction_in
-from lance_io.dataset.version.versions import latest_manifest
 from lance_io.errors import NotFound
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List
+from lance_io.reads.version.versions import latest_manifest
 from lance_io.table.manifest.paths import TRANSACTIONS
 
 if TYPE_CHECKING:
+    from lance_io.changes.write.write_rows import WriteTarget
     from lance_io.commit.latest import VersionFile
-    from lance_io.dataset.version.session import Session
-    from lance_io.dataset.write.write_rows import WriteTarget
     from lance_io.plans.plan import Plan
+    from lance_io.reads.version.session import Session
     from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
     from lance_io.table.manifest.manifest import Manifest

@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from lance_io import compute as pc
 from lance_io import runtime
-from lance_io.dataset import compute as pc
-from lance_io.dataset.blobs.blob_values import wanted_binaries
 from lance_io.dataset.distributed.scan_request import FRAGMENT_ID, scan_projection
-from lance_io.dataset.rows.deletions_and_ids import load_live
-from lance_io.dataset.rows.row_arithmetic import OFFSET_BITS
-from lance_io.dataset.scan.pipeline import Span
-from lance_io.dataset.scan.rebatch import rebatch_by_bytes
-from lance_io.dataset.scan.scan_options import scan_options
-from lance_io.dataset.scan.scan_plan import plan_columns, plan_rows, pruned
-from lance_io.dataset.scan.stream import ScanRun
 from lance_io.plans.streams import iterate_async, iterate_sync
+from lance_io.reads.blobs.blob_values import wanted_binaries
+from lance_io.reads.rows.deletions_and_ids import load_live
+from lance_io.reads.rows.rebatch import rebatch_by_bytes
+from lance_io.reads.rows.row_arithmetic import OFFSET_BITS
+from lance_io.reads.scan.pipeline import Span
+from lance_io.reads.scan.scan_options import scan_options
+from lance_io.reads.scan.scan_plan import plan_columns, plan_rows, pruned
+from lance_io.reads.scan.stream import ScanRun
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_scan import TableScan
-    from lance_io.dataset.rows.row_arithmetic import LiveRows
-    from lance_io.dataset.scan.pipeline import ScanPlan
-    from lance_io.dataset.scan.scan_options import ScanOptions
-    from lance_io.dataset.version.column_lists import Projection
-    from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
+    from lance_io.reads.rows.row_arithmetic import LiveRows
+    from lance_io.reads.scan.pipeline import ScanPlan
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.version.column_lists import Projection
+    from lance_io.reads.version.state import DatasetState
 
 FILTERED_ROWS_MIN: Final = 1024
 BLOB_ROWS: Final = 64  # blobs are read whole, however large: few at a time

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from lance_io.dataset.distributed.scan_request import ScanPart, row_width
-from lance_io.dataset.rows.deletions_and_ids import load_live, load_live_counts
-from lance_io.dataset.run_plan import run_on
-from lance_io.dataset.scan.scan_options import scan_options
-from lance_io.dataset.scan.scan_plan import bind_filter, plan_scan
-from lance_io.dataset.version.system_columns import ROW_OFFSET
 from lance_io.errors import UnsupportedError
+from lance_io.reads.rows.deletions_and_ids import load_live, load_live_counts
+from lance_io.reads.run_plan import run_on
+from lance_io.reads.scan.scan_options import scan_options
+from lance_io.reads.scan.scan_plan import bind_filter, plan_scan
+from lance_io.reads.version.system_columns import ROW_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.dataset.distributed.table_scan import TableScan
-    from lance_io.dataset.scan.io_plan import IoPlan
-    from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
+    from lance_io.reads.scan.io_plan import IoPlan
+    from lance_io.reads.version.state import DatasetState
 
 CUT_ROWS: Final = 1024  # pages and chunks like to begin at multiples of it
 CUT_SHIFT_MAX: Final = 0.05  # of a part, by which a cut may move to a better place
@@ -190,7 +190,7 @@ def num_requests(place: TablePlace, scan: TableScan, part: ScanPart) -> int:
     """What a task asks of the store; deleted rows shift the range that is explained a little."""
     if not part.ranges:
         return 0
-    from lance_io.dataset.scan.explain import explain_scan
+    from lance_io.reads.scan.explain import explain_scan
 
     state, filter = scan.state(place, part), scan.request.filter
     given: dict[str, Any] = {} if filter is not None else {"offset": part.ranges[0][1], "limit": part.physical_rows}

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lance_io.dataset.version.column_lists import OutputColumn, Projection, project
-from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS, system_field
 from lance_io.errors import BindError, UnsupportedError
+from lance_io.reads.version.column_lists import OutputColumn, Projection, project
+from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS, system_field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.dataset.version.state import DatasetState
+    from lance_io.reads.version.state import DatasetState
 
 FRAGMENT_ID: Final = "_fragid"
 

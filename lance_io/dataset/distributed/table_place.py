@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lance_io.dataset.run_plan import run_on
-from lance_io.dataset.version.session import Session
 from lance_io.errors import LanceError, NotFound
 from lance_io.limits import METADATA_CACHE_BYTES
+from lance_io.reads.run_plan import run_on
+from lance_io.reads.version.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,7 +73,7 @@ def cleanups_told(location: Location, version: int) -> Iterator[None]:
     try:
         yield
     except NotFound as error:
-        from lance_io.dataset.version.versions import removed_by_cleanup  # tasks that go well load nothing of versions
+        from lance_io.reads.version.versions import removed_by_cleanup  # tasks that go well load nothing of versions
 
         try:
             told = run_on(location.store, removed_by_cleanup(location, version))

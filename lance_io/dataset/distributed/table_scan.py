@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.dataset.distributed.scan_request import ScanPart, ScanRequest, row_width, scan_projection
 from lance_io.dataset.distributed.table_place import cleanups_told
-from lance_io.dataset.lazy_module import later
-from lance_io.dataset.version.object_keys import branch_location
-from lance_io.dataset.version.state import DatasetState
+from lance_io.plans.lazy_module import later
+from lance_io.reads.version.object_keys import branch_location
+from lance_io.reads.version.state import DatasetState
 from lance_io.table.manifest.partial_manifest import join_parts, serialized_entry, serialized_header
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.distributed import read_part as reading
     from lance_io.dataset.distributed.table_place import TablePlace
-    from lance_io.dataset.scan.pipeline import ScanPlan
+    from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.table.manifest.manifest import Manifest
 else:
     reading = later("lance_io.dataset.distributed.read_part")  # who plans does not read

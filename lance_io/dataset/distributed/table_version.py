@@ -12,15 +12,15 @@ from lance_io.dataset.distributed.job_history import newest_manifest
 from lance_io.dataset.distributed.scan_request import ScanRequest, scan_projection
 from lance_io.dataset.distributed.table_place import cleanups_told
 from lance_io.dataset.distributed.table_scan import TableScan, recall_state
-from lance_io.dataset.lazy_module import later
-from lance_io.dataset.run_plan import run_on
-from lance_io.dataset.scan.scan_options import scan_options
-from lance_io.dataset.version.object_keys import branch_location
-from lance_io.dataset.version.open_version import open_options, open_steps
-from lance_io.dataset.version.state import DatasetState
-from lance_io.dataset.version.timestamps import latest_at
-from lance_io.dataset.version.versions import manifest_times
 from lance_io.errors import NotFound
+from lance_io.plans.lazy_module import later
+from lance_io.reads.open_version import open_options, open_steps
+from lance_io.reads.run_plan import run_on
+from lance_io.reads.scan.scan_options import scan_options
+from lance_io.reads.version.object_keys import branch_location
+from lance_io.reads.version.state import DatasetState
+from lance_io.reads.version.timestamps import latest_at
+from lance_io.reads.version.versions import manifest_times
 from lance_io.table.manifest.partial_manifest import decode_whole, serialized_whole
 from lance_io.table.transaction import operations as ops
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed import scan_parts
     from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_place import TablePlace
-    from lance_io.dataset.scan import execute
+    from lance_io.reads.scan import execute
 else:  # who only wants to know what a version is like reads nothing of it
     scan_parts = later("lance_io.dataset.distributed.scan_parts")
-    execute = later("lance_io.dataset.scan.execute")
+    execute = later("lance_io.reads.scan.execute")
 
 CARRIED_BYTES_MAX: Final = 1 << 20  # of a manifest; a longer one is read again, not held wherever a version is named
 PARTS_MAX: Final = 10_000

@@ -17,11 +17,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
+from lance_io.changes.write.data_files import FileLimits, NewFiles, NextBatch, data_file_name
+from lance_io.changes.write.input_data import AsyncRows, Rows
 from lance_io.dataset.distributed.write_job import run_writes, write_target
-from lance_io.dataset.version.describe import fragment_metadata
-from lance_io.dataset.write.data_files import FileLimits, NewFiles, NextBatch, data_file_name
-from lance_io.dataset.write.input_data import AsyncRows, Rows
 from lance_io.plans.plan import RollBackOnError, drive_async
+from lance_io.reads.metadata.describe import fragment_metadata
 from lance_io.runtime.feeding import run_fed
 from lance_io.table.transaction.garbage import data_file_of
 

@@ -16,14 +16,14 @@ from uuid import UUID, uuid4, uuid5
 
 import pyarrow as pa
 
+from lance_io.changes.operations.schema_fit import check_mixture, check_version, schema_of
+from lance_io.changes.write.write_rows import WriteTarget
 from lance_io.dataset.distributed.job_history import find_job, newest_manifest
-from lance_io.dataset.run_plan import run_sync
-from lance_io.dataset.write.schema_fit import check_mixture, check_version, schema_of
-from lance_io.dataset.write.write_rows import WriteTarget
 from lance_io.errors import NotFound, SchemaError
 from lance_io.file.write.writers import version_for_tables
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, V2_2
+from lance_io.reads.run_plan import run_sync
 from lance_io.table.transaction.field_ids import first_free_id
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from lance_io.encodings.v2_1.write import encode_pages
-from lance_io.encodings.v2_1.write_small import SMALL_PAGE_BYTES_MAX, encode_small_pages
+from lance_io.encodings.write_pages import encode_pages
+from lance_io.encodings.write_small import SMALL_PAGE_BYTES_MAX, encode_small_pages
 from lance_io.file.write.accumulate import ColumnQueue
 from lance_io.levels.chunks import leaf_chunks
 from lance_io.levels.leaf_sums import sum_page

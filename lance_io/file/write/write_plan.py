@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lance_io.encodings.options import column_options
-from lance_io.encodings.v2_1.write_small import small_kind
+from lance_io.encodings.write_small import small_kind
 from lance_io.errors import SchemaError
 from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema_arrow import schema_from_arrow

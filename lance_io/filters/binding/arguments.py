@@ -9,15 +9,15 @@ import pyarrow.types as pt
 
 from lance_io.errors import BindError
 from lance_io.filters.binding.binder import as_type, fold_types
-from lance_io.filters.binding.casts import sql_cast
-from lance_io.filters.binding.coercion import cast, common_type
-from lance_io.filters.binding.expression_tree import Cast, Literal, SqlCast, describe
-from lance_io.filters.binding.sql_types import is_list, is_string, is_text, kind
+from lance_io.filters.expressions.casts import sql_cast
+from lance_io.filters.expressions.coercion import cast, common_type
+from lance_io.filters.expressions.expression_tree import Cast, Literal, SqlCast, describe
+from lance_io.filters.expressions.sql_types import is_list, is_string, is_text, kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.filters.binding.expression_tree import Expr, Function
+    from lance_io.filters.expressions.expression_tree import Expr, Function
     from lance_io.filters.functions.function_registry import SqlFunction
 
     Operand = tuple[Expr, pa.DataType]

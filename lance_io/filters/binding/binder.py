@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import BindError, UnsupportedError
-from lance_io.filters.binding.coercion import cast, common_type, fit_literal, fit_values, narrowest, with_both_zeros
-from lance_io.filters.binding.expression_tree import (
+from lance_io.filters.evaluate import can_compare, contained, convert
+from lance_io.filters.expressions.coercion import cast, common_type, fit_literal, fit_values, narrowest, with_both_zeros
+from lance_io.filters.expressions.expression_tree import (
     And,
     Call,
     Cast,
@@ -39,15 +40,14 @@ from lance_io.filters.binding.expression_tree import (
     describe,
     dotted,
 )
-from lance_io.filters.binding.sql_types import decimal_of, is_string, kind
-from lance_io.filters.evaluate import can_compare, contained, convert
+from lance_io.filters.expressions.sql_types import decimal_of, is_string, kind
 from lance_io.format.schema import first_member
 from lance_io.levels.lists import with_inner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.filters.binding.expression_tree import Expr
+    from lance_io.filters.expressions.expression_tree import Expr
 
 PSEUDO_COLUMNS = {
     "_rowid": pa.uint64(),

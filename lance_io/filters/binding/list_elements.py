@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lance_io.filters.binding.expression_tree import (
+from lance_io.filters.expressions.expression_tree import (
     And,
     Call,
     Cast,
@@ -33,7 +33,7 @@ from lance_io.filters.binding.expression_tree import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lance_io.filters.binding.expression_tree import Expr
+    from lance_io.filters.expressions.expression_tree import Expr
 
 ELEMENT_NAMES: Final = ("array_element", "array_extract", "list_element", "list_extract")
 NUMBER_MAX: Final = (1 << 63) - 1

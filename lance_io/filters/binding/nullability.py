@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lance_io.filters.binding.expression_tree import (
+from lance_io.filters.expressions.expression_tree import (
     And,
     Call,
     Cast,
@@ -28,7 +28,7 @@ from lance_io.filters.binding.expression_tree import (
 )
 
 if TYPE_CHECKING:
-    from lance_io.filters.binding.expression_tree import Expr
+    from lance_io.filters.expressions.expression_tree import Expr
 
 _NULL_BY_OPERANDS: Final = frozenset(
     """

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyarrow.types import is_nested
 
-from lance_io.filters.binding.coercion import with_both_zeros
-from lance_io.filters.binding.expression_tree import (
+from lance_io.filters.evaluate import evaluate
+from lance_io.filters.expressions.coercion import with_both_zeros
+from lance_io.filters.expressions.expression_tree import (
     And,
     Call,
     Column,
@@ -30,11 +31,10 @@ from lance_io.filters.binding.expression_tree import (
     children,
     describe,
 )
-from lance_io.filters.evaluate import evaluate
 from lance_io.levels.arrays import from_scalars
 
 if TYPE_CHECKING:
-    from lance_io.filters.binding.expression_tree import CompareOp, Expr
+    from lance_io.filters.expressions.expression_tree import CompareOp, Expr
 
 _NO_ROWS: Final = pa.RecordBatch.from_arrays([], names=[])
 _GATHERED_MIN: Final = 5

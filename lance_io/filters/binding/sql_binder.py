@@ -22,9 +22,12 @@ import pyarrow.types as pt
 from lance_io.errors import BindError, EvaluationError
 from lance_io.filters.binding.arguments import Arguments, bind_cast
 from lance_io.filters.binding.binder import Binder, as_type, decode
-from lance_io.filters.binding.casts import sql_cast
-from lance_io.filters.binding.coercion import common_type, fit_literal, fit_literals, with_both_zeros
-from lance_io.filters.binding.expression_tree import (
+from lance_io.filters.binding.nullability import may_be_null
+from lance_io.filters.binding.simplify import fold, simplify, without_truth
+from lance_io.filters.evaluate import can_compare
+from lance_io.filters.expressions.casts import sql_cast
+from lance_io.filters.expressions.coercion import common_type, fit_literal, fit_literals, with_both_zeros
+from lance_io.filters.expressions.expression_tree import (
     And,
     Call,
     Cast,
@@ -42,10 +45,7 @@ from lance_io.filters.binding.expression_tree import (
     children,
     describe,
 )
-from lance_io.filters.binding.nullability import may_be_null
-from lance_io.filters.binding.simplify import fold, simplify, without_truth
-from lance_io.filters.binding.sql_types import decimal_of, is_string, kind
-from lance_io.filters.evaluate import can_compare
+from lance_io.filters.expressions.sql_types import decimal_of, is_string, kind
 from lance_io.filters.functions.function_registry import FUNCTIONS, decimal_arithmetic
 from lance_io.format.schema import first_member
 from lance_io.levels.arrays import from_scalars
@@ -53,7 +53,7 @@ from lance_io.levels.arrays import from_scalars
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from lance_io.filters.binding.expression_tree import Expr
+    from lance_io.filters.expressions.expression_tree import Expr
     from lance_io.filters.functions.function_registry import SqlFunction
 
     Operand = tuple[Expr, pa.DataType]

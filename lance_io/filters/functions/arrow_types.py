@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import BindError
-from lance_io.filters.binding.casts import sql_cast
-from lance_io.filters.binding.sql_types import is_list
 from lance_io.filters.elementwise import broadcast
+from lance_io.filters.expressions.casts import sql_cast
+from lance_io.filters.expressions.sql_types import is_list
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.syntax.tokens import END, tokens
 

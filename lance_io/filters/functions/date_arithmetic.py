@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.filters.binding.casts import parse_interval
 from lance_io.filters.elementwise import broadcast
+from lance_io.filters.expressions.casts import parse_interval
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.kernel_calls import flags
 

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import BindError
-from lance_io.filters.binding.casts import sql_cast
-from lance_io.filters.binding.sql_types import is_string
 from lance_io.filters.elementwise import broadcast
+from lance_io.filters.expressions.casts import sql_cast
+from lance_io.filters.expressions.sql_types import is_string
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.time_formats import known_items, read_time, read_time_of_day
 from lance_io.filters.kernel_calls import changed_texts, flags, read_times

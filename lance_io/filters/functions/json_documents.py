@@ -19,8 +19,8 @@ import pyarrow.types as pt
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
 from lance_io.errors import FormatError, SchemaError
-from lance_io.filters.binding.stored_json import document_texts
 from lance_io.filters.elementwise import by_value
+from lance_io.filters.expressions.stored_json import document_texts
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.json_path import items, members, plain_steps, select
 from lance_io.filters.kernel_calls import column_argument, flags

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io import _kernels
-from lance_io.filters.binding.sql_types import is_list
 from lance_io.filters.elementwise import broadcast
+from lance_io.filters.expressions.sql_types import is_list
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.list_columns import in_same_layout
 from lance_io.filters.functions.list_pool import Pool, call, check_count, ends_for, ends_of, item_codes

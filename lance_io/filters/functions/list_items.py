@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.filters.binding.casts import positional, sql_cast
-from lance_io.filters.binding.sql_types import is_list
 from lance_io.filters.elementwise import broadcast
 from lance_io.filters.evaluate import compare
+from lance_io.filters.expressions.casts import positional, sql_cast
+from lance_io.filters.expressions.sql_types import is_list
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.list_columns import in_same_layout, lists_of_rows, map_entries
 from lance_io.filters.functions.list_pool import Pool, ends_of

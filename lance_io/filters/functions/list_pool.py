@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io import _kernels
-from lance_io.filters.binding.sql_types import is_list
+from lance_io.filters.expressions.sql_types import is_list
 from lance_io.filters.kernel_calls import column_argument, flags
 from lance_io.filters.value_order import BITS, codes, sort_keys, total_order
 from lance_io.levels.arrays import booleans, values_of

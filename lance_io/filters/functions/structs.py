@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from lance_io import _kernels
 from lance_io.errors import BindError
-from lance_io.filters.binding.casts import sql_cast
-from lance_io.filters.binding.coercion import cast, common_type
-from lance_io.filters.binding.sql_types import is_list
 from lance_io.filters.elementwise import broadcast
+from lance_io.filters.expressions.casts import sql_cast
+from lance_io.filters.expressions.coercion import cast, common_type
+from lance_io.filters.expressions.sql_types import is_list
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.list_columns import map_entries
 from lance_io.filters.functions.list_pool import Pool, call, ends_of, item_codes

@@ -26,14 +26,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.errors import UnsupportedError
-from lance_io.filters.binding.expression_tree import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or
+from lance_io.filters.expressions.expression_tree import (
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+)
 from lance_io.filters.syntax.ipc_metadata import schema_metadata
 from lance_io.levels.plain_types import plain_array, plain_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.filters.binding.expression_tree import CompareOp, Expr
+    from lance_io.filters.expressions.expression_tree import CompareOp, Expr
 
 _DEPTH_MAX = 100  # nesting of calls; binding takes up to four stack frames per level of the interpreter's thousand
 

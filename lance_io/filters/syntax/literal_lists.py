@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lance_io.filters.binding.expression_tree import LiteralGroup
-from lance_io.filters.binding.sql_types import sql_type
+from lance_io.filters.expressions.expression_tree import LiteralGroup
+from lance_io.filters.expressions.sql_types import sql_type
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:

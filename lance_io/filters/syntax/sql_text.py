@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lance_io.errors import BindError
-from lance_io.filters.binding.expression_tree import (
+from lance_io.filters.expressions.expression_tree import (
     And,
     Call,
     Column,
@@ -27,14 +27,14 @@ from lance_io.filters.binding.expression_tree import (
     Or,
     SqlCast,
 )
-from lance_io.filters.binding.sql_types import sql_type
+from lance_io.filters.expressions.sql_types import sql_type
 from lance_io.filters.syntax.sql_dialect import CUT, parse_syntax
 from lance_io.levels.arrays import scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.filters.binding.expression_tree import CompareOp, Expr
+    from lance_io.filters.expressions.expression_tree import CompareOp, Expr
 
 DEPTH_MAX = 100  # nesting of the tree; binding takes up to six stack frames per level of the interpreter's thousand
 _REMEMBERED = 256

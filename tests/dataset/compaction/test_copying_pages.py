@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset.compaction import copy_pages, rewrite_fragments
+from lance_io.changes.compaction import copy_pages, rewrite_fragments
 from lance_io.errors import FormatError
 from lance_io.file.reader import LanceFileReader
 from tests.dataset.compaction.test_compacting import LINEAGE, compact_both, layout, read_by, rows_of, write_table

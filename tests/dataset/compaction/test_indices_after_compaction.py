@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset.version.index_entries import load_indices
 from lance_io.optimize import Compaction
 from lance_io.plans.plan import drive_sync
 from lance_io.proto import table_pb2
+from lance_io.reads.version.index_entries import load_indices
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,9 @@ import pytest
 from lance import optimize as lance_optimize
 
 import lance_io
-from lance_io.dataset.version.index_entries import load_indices
 from lance_io.optimize import Compaction
 from lance_io.plans.plan import drive_sync
+from lance_io.reads.version.index_entries import load_indices
 
 if TYPE_CHECKING:
     from collections.abc import Callable

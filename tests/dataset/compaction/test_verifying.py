@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.encodings.v2_1.write import encode_pages
+from lance_io.encodings.write_pages import encode_pages
 from lance_io.errors import OperationError
 from lance_io.file.write import array_queues
 from lance_io.file.write.accumulate import ColumnQueue

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lance_io
-from lance_io.dataset.join import placed_rows, source_rows
-from lance_io.dataset.join.keyed_rows import KeyedRows
-from lance_io.dataset.join.row_keys import has_key, key_table, row_keys, rows_in
-from lance_io.dataset.join.spilled_batches import Buckets, SpilledBatches
-from lance_io.dataset.merge import match_rows, merge_plan
+from lance_io.changes.join import placed_rows, source_rows
+from lance_io.changes.join.keyed_rows import KeyedRows
+from lance_io.changes.join.row_keys import has_key, key_table, row_keys, rows_in
+from lance_io.changes.join.spilled_batches import Buckets, SpilledBatches
+from lance_io.changes.merge import match_rows, merge_plan
 from lance_io.errors import OperationError
 from lance_io.optimize import Compaction
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset.changes.remove_versions import young_versions_note
+from lance_io.changes.upkeep.remove_versions import young_versions_note
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:

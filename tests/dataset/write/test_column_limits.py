@@ -11,7 +11,7 @@ import pytest
 
 import lance_io
 from lance_io import AsyncDataset
-from lance_io.dataset.write.data_files import NewFiles
+from lance_io.changes.write.data_files import NewFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ import pytest
 
 import lance_io
 from lance_io import AsyncDataset, LanceOperation
-from lance_io.dataset.write.write_fragments import write_fragments_async
+from lance_io.changes.write.write_fragments import write_fragments_async
 from lance_io.errors import OperationError
 from lance_io.fragment import DataFile, FragmentMetadata
 from tests.dataset.write.test_write_rounds import Bench, batches
@@ -156,7 +156,7 @@ def test_a_wrong_record_of_our_own_is_not_committed(tmp_path: Path, monkeypatch:
     place = str(tmp_path / "t")
     lance.write_dataset(rows(0, 8), place, max_rows_per_file=4, data_storage_version="2.0")
     files = sorted((tmp_path / "t" / "data").iterdir())
-    module = importlib.import_module("lance_io.dataset.columns.rewrite_columns")
+    module = importlib.import_module("lance_io.changes.columns.rewrite_columns")
     monkeypatch.setattr(module, "with_dead_columns", lambda fragment: fragment)
     table = lance_io.dataset(place)
     with pytest.raises(OperationError, match=r"Merge: fragment 0 of .* field 1 is stored in more than one column"):

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 import lance_io
 from lance_io import runtime
+from lance_io.changes.write import group_append
+from lance_io.changes.write.group_append import GROUPS
 from lance_io.commit.external import ExternalHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
-from lance_io.dataset.write import group_append
-from lance_io.dataset.write.group_append import GROUPS
 from lance_io.errors import CommitConflictError, CommitUnknownError, LanceError, SchemaError, UsageError
+from lance_io.reads.version.session import Session
 from lance_io.store.api import CLOUD
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import lance_io
 import lance_io.arrow
 from lance_io import AsyncDataset
-from lance_io.dataset.columns import left_join, sorted_values
-from lance_io.dataset.join import source_rows
-from lance_io.dataset.join.spilled_batches import SpilledBatches
+from lance_io.changes.columns import left_join, sorted_values
+from lance_io.changes.join import source_rows
+from lance_io.changes.join.spilled_batches import SpilledBatches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

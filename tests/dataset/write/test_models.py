@@ -15,7 +15,7 @@ import pytest
 from lance.pydantic import pydantic_to_schema
 
 import lance_io
-from lance_io.dataset.write.pydantic_schema import schema_of_model
+from lance_io.changes.write.pydantic_schema import schema_of_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from lance_io.dataset.version.session import Session
+    from lance_io.reads.version.session import Session
     from lance_io.testing.wrap import Request
 
     Change = Callable[[lance_io.LanceDataset], Any]

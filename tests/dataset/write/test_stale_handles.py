@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset.write.write_fragments import write_fragments
+from lance_io.changes.write.write_fragments import write_fragments
 from lance_io.errors import CommitConflictError
 
 if TYPE_CHECKING:

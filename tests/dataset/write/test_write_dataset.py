@@ -17,8 +17,8 @@ import pytest
 
 import lance_io
 import lance_io.progress
-from lance_io.dataset.changes import commit_operation
-from lance_io.dataset.write import write_arguments
+from lance_io.changes.edits import commit_operation
+from lance_io.changes.write import write_arguments
 from lance_io.errors import CommitConflictError, LanceError
 from lance_io.fragment import write_fragments, write_fragments_async
 

@@ -14,7 +14,7 @@ import pytest
 
 from lance_io import runtime
 from lance_io.dataset.lance_dataset import AsyncDataset
-from lance_io.dataset.version.session import Session
+from lance_io.reads.version.session import Session
 from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset.write.data_files import NewFiles
+from lance_io.changes.write.data_files import NewFiles
 from lance_io.limits import KIB, MIB
 
 if TYPE_CHECKING:

@@ -1,0 +1,126 @@
+"""Columns of another type: which casts there are, and what they make of a column (`alter_columns`). Pure.
+
+from                                  to
+integers                              integers that hold every value
+floats                                floats; what is too large becomes infinite
+text, dictionaries of text            each other
+binaries                              each other
+dates of 32 bits, timestamps          dates, timestamps of any unit and zone
+decimals                              decimals of other precision and scale
+vectors of floats                     vectors of other floats of the same length, lists
+lists                                 lists with offsets of another width, or with other integers
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lance_io.changes.columns.type_texts import debug_type
+from lance_io.filters.expressions.casts import sql_cast
+from lance_io.filters.expressions.moments import check_moments
+from lance_io.levels.lists import items_of, with_items
+
+if TYPE_CHECKING:
+    from lance_io.format.schema import Field
+
+
+def can_cast(source: pa.DataType, to: pa.DataType) -> bool:
+    """Whether there is such a cast."""
+    if source == to:
+        return True
+    if pt.is_fixed_size_list(source):
+        items = pt.is_floating(source.value_type) and _is_any_list(to) and pt.is_floating(to.value_type)
+        return items and (not pt.is_fixed_size_list(to) or to.list_size == source.list_size)
+    if pt.is_list(source) or pt.is_large_list(source):
+        is_list = pt.is_list(to) or pt.is_large_list(to)
+        inner, wanted = source.value_type, to.value_type if is_list else None
+        return bool(is_list and (inner == wanted or (pt.is_integer(inner) and pt.is_integer(wanted))))
+    return any(is_from(source) and is_to(to) for is_from, is_to in _PAIRS)
+
+
+def _is_any_list(dtype: pa.DataType) -> bool:
+    return bool(pt.is_list(dtype) or pt.is_large_list(dtype) or pt.is_fixed_size_list(dtype))
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    values = dtype.value_type if pt.is_dictionary(dtype) else dtype
+    return bool(pt.is_string(values) or pt.is_large_string(values))
+
+
+def _is_bytes(dtype: pa.DataType) -> bool:
+    return bool(pt.is_binary(dtype) or pt.is_large_binary(dtype))
+
+
+def _is_day_or_moment(dtype: pa.DataType) -> bool:
+    return bool(pt.is_date(dtype) or pt.is_timestamp(dtype))
+
+
+_PAIRS: Any = (
+    (pt.is_integer, pt.is_integer),
+    (pt.is_floating, pt.is_floating),
+    (_is_text, _is_text),
+    (_is_bytes, _is_bytes),
+    (_is_day_or_moment, _is_day_or_moment),
+    (pt.is_timestamp, pt.is_time),
+    (pt.is_decimal128, pt.is_decimal128),
+)
+
+
+def cast_within(array: pa.Array, before: Field, after: Field) -> pa.Array:
+    """A column in which some fields were cast: those that have another id.
+
+    before, after  the same tree of fields, pruned to these, or to what files have together with them
+    Raises `pa.ArrowInvalid` for a value that does not fit.
+    """
+    if before.id != after.id:
+        return cast_values(array, after.arrow_type)
+    if before.children == after.children:
+        return array
+    members = list(zip(before.children, after.children, strict=True))
+    if pt.is_struct(array.type):
+        cast = [cast_within(array.field(i), *pair) for i, pair in enumerate(members)]
+        fields = [pa.field(child.name, one.type, child.nullable) for (_, child), one in zip(members, cast, strict=True)]
+        return pa.StructArray.from_arrays(cast, fields=fields, mask=array.is_null() if array.null_count else None)
+    if pt.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        items = cast_within(array.values.slice(array.offset * size, len(array) * size), *members[0])
+        dtype = pa.list_(pa.field(members[0][1].name, items.type, members[0][1].nullable), size)
+        return pa.FixedSizeListArray.from_arrays(items, type=dtype, mask=array.is_null() if array.null_count else None)
+    items, offsets = items_of(array)
+    return with_items(array, offsets, cast_within(items, *members[0]))
+
+
+def cast_values(array: pa.Array, to: pa.DataType) -> pa.Array:
+    """Values as those of another type, which `can_cast` allows. Raises `pa.ArrowInvalid` for one that does not fit."""
+    source = array.type
+    if source == to:
+        return array
+    if pt.is_dictionary(source):
+        return cast_values(pc.cast(array, source.value_type), to)
+    if pt.is_dictionary(to):
+        return pc.cast(pc.dictionary_encode(pc.cast(array, to.value_type)), to)
+    if _is_any_list(source):
+        _check_integers(pc.list_flatten(array), to.value_type)
+        return pc.cast(array, to, safe=not pt.is_floating(source.value_type))
+    _check_integers(array, to)
+    check_moments(array, to, debug_type(to))
+    return sql_cast(array, to, lenient=False)
+
+
+def _check_integers(array: pa.Array, to: pa.DataType) -> None:
+    if not (pt.is_integer(array.type) and pt.is_integer(to)) or not len(array):
+        return
+    least, most = _range_of(to)
+    for value in pc.min_max(array).as_py().values():
+        if value is not None and not least <= value <= most:
+            bad = next(one for one in array.to_pylist() if one is not None and not least <= one <= most)
+            raise pa.ArrowInvalid(f"Can't cast value {bad} to type {debug_type(to)}")
+
+
+def _range_of(integer: pa.DataType) -> tuple[int, int]:
+    bits, signed = integer.bit_width, pt.is_signed_integer(integer)
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)

@@ -1,0 +1,128 @@
+"""Rows that are written anew: new fragments hold them, and where they were they are deleted (spec: table, 2.8 and 6).
+
+    scan of the rows, with their addresses --batch by batch--> `NewFiles`
+                                    \\--> addresses, and stable row ids, of which 4 and 8 bytes a row are kept
+
+Rows keep their stable ids: those of the new fragments are the old ones, in the order in which the rows are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lance_io.changes.edits.delete_rows import Offsets, deletion_of
+from lance_io.changes.operations.schema_fit import check_mixture, check_version
+from lance_io.changes.write.data_files import NewFiles
+from lance_io.levels.arrays import values_of
+from lance_io.plans.cpu_requests import Compute
+from lance_io.plans.streams import EachInPlan
+from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID
+from lance_io.table.manifest.row_ids import encode_row_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lance_io.changes.edits.blob_payloads import BlobPayloads
+    from lance_io.changes.edits.delete_rows import Deletion
+    from lance_io.changes.edits.row_progress import RowProgress
+    from lance_io.changes.write.data_files import FilePlace
+    from lance_io.format.schema import Schema
+    from lance_io.format.version import FileVersion
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.table.manifest.fragment import Fragment
+    from lance_io.table.manifest.row_ids import U64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MovedRows:
+    """Rows in their new place.
+
+    deletion   what becomes of the fragments where they were
+    fragments  where they are now, of id 0, with the stable ids of the rows that have any
+    """
+
+    deletion: Deletion
+    fragments: tuple[Fragment, ...]
+
+
+def files_like(
+    state: DatasetState,
+    version: FileVersion | None,
+    schema: Schema | None = None,
+    places: Sequence[FilePlace] | None = None,
+) -> NewFiles:
+    """New data files with all columns of the table.
+
+    version  of the files, None for the table's
+    schema   of the rows that are written, where it is not the table's own: such as with blobs of another form
+    places   where they go in turn, None for the table's own folder
+    Raises `OperationError` for a version that cannot be beside the table's, `SchemaError` for one that cannot hold it.
+    """
+    of_table = state.manifest.data_version
+    if version is not None:
+        check_mixture(version, of_table)
+        check_version(state.schema, version)
+    return NewFiles(state.location, state.schema if schema is None else schema, version or of_table, places=places)
+
+
+def move_rows(
+    state: DatasetState, rows: Stream, files: NewFiles, payloads: BlobPayloads, told: RowProgress
+) -> Plan[MovedRows]:
+    """Write rows of the open version into new files; nothing of the table is changed yet.
+
+    rows   record batches in the order of the table: the columns of `files`, then `_rowid` where the table has stable
+           row ids, then `_rowaddr`
+    files  removes what it has written, if this fails: see `NewFiles.roll_back`
+    payloads  makes bytes of the blobs in them, which come as descriptions
+    told   is told how many rows are written
+    """
+    moved = _Moved(files, payloads, told, has_ids=state.has_stable_row_ids)
+    yield EachInPlan(rows, moved.add)
+    yield from files.finish()
+    deletion = yield from deletion_of(state, moved.offsets.by_fragment())
+    return MovedRows(deletion, (yield from moved.fragments()))
+
+
+class _Moved:
+    def __init__(self, files: NewFiles, payloads: BlobPayloads, told: RowProgress, *, has_ids: bool) -> None:
+        self.offsets = Offsets()
+        self._files = files
+        self._payloads = payloads
+        self._told = told
+        self._ids: list[U64Array] | None = [] if has_ids else None
+
+    def add(self, batch: pa.RecordBatch) -> Plan[None]:
+        """Write a batch, and remember where its rows were."""
+        self.offsets.add(batch)
+        system = [ROW_ADDRESS]
+        if self._ids is not None:
+            self._ids.append(values_of(batch.column(ROW_ID)).copy())
+            system.append(ROW_ID)
+        for load in self._payloads.batches(batch):
+            part = yield from load
+            yield from self._files.add(part.drop_columns(system))
+            self._told.add(part.num_rows)
+
+    def fragments(self) -> Plan[tuple[Fragment, ...]]:
+        """The new fragments, each with its part of the ids."""
+        return with_row_ids(self._files.fragments, np.concatenate(self._ids) if self._ids else None)
+
+
+def with_row_ids(fragments: Sequence[Fragment], ids: U64Array | None) -> Plan[tuple[Fragment, ...]]:
+    """New fragments with stable row ids: the first rows of all have these, in their order; None for none."""
+    if ids is None or not fragments:
+        return tuple(fragments)
+    ends = np.cumsum([fragment.physical_rows for fragment in fragments])
+    parts = np.split(ids, ends[:-1])
+    encoded = yield Compute(lambda: [encode_row_ids(part) for part in parts], lambda: ids.nbytes)
+    return tuple(
+        replace(fragment, row_ids=sequence) if len(part) else fragment
+        for fragment, part, sequence in zip(fragments, parts, encoded, strict=True)
+    )

@@ -1,0 +1,461 @@
+"""What meeting keys mean for the clauses of a merge: which rows are updated, deleted, inserted.
+
+    source fits in memory      its keys in a table, the key columns of the target go by
+    target does                the other way round
+    neither                    keys of both in partitions on local disk, then partition by partition
+
+Of the target only keys and what conditions read are read. Nothing is written before all of it is known: two source rows
+for one target row, or a match that must not be, leave no trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.changes.edits.delete_rows import Offsets
+from lance_io.changes.join.keyed_rows import KeyedRows
+from lance_io.changes.join.row_keys import TABLE_BYTES, key_filter, key_width, partitions, passing_rows
+from lance_io.changes.join.spilled_batches import BUCKETS_MAX, Buckets
+from lance_io.changes.merge.match_keys import JoinOnSource, JoinOnTarget
+from lance_io.changes.merge.merge_clauses import SOURCE, TARGET, side_columns
+from lance_io.errors import EvaluationError, OperationError
+from lance_io.filters import ComputedColumn
+from lance_io.levels.arrays import empty_batch, numbers, true_positions, values_of
+from lance_io.levels.portable import copy_array
+from lance_io.plans.cpu_requests import Compute
+from lance_io.plans.streams import EachInPlan
+from lance_io.reads.memory_limit import has_width, scan_bounds
+from lance_io.reads.scan.execute import projected_batches
+from lance_io.reads.scan.scan_options import scan_options
+from lance_io.reads.scan.scan_plan import width_bytes
+from lance_io.reads.takes.take_rows import take_row_addresses
+from lance_io.reads.version.column_lists import OutputColumn, Projection, project
+from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from lance_io._kernels import SliceFilter
+    from lance_io.changes.join.placed_rows import RowPositions
+    from lance_io.changes.join.source_rows import SourceRows
+    from lance_io.changes.merge.merge_clauses import MergeClauses
+    from lance_io.changes.merge.source_fit import SourceFit
+    from lance_io.filters import Predicate
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.spans import IntArray
+    from lance_io.table.manifest.roaring import U32Array
+
+ROW: Final = "#row"
+DELETABLE: Final = "#deletable"
+BATCH_ROWS: Final = 1 << 18  # of keys that go by at once, where they are small
+PAIR_BYTES: Final = 24  # of a row that is updated: its number in the source, address and id
+FILTERED_SHARE: Final = 4  # a source of fewer rows than this part of the target's meets few of these
+_ROW_BYTES: Final = 16  # of a row beside its key: its number or address, perhaps its id
+
+
+@dataclass(frozen=True, eq=False)
+class MergeConditions:
+    """What clauses ask of rows, compiled.
+
+    update  whether a pair is updated, over two structs; None for always
+    rest    whether a row of the target that has no match may be deleted; None for always
+    """
+
+    update: Predicate | None
+    rest: Predicate | None
+
+
+class Collision(Exception):
+    """A row of the target that must have no match has one, or has two."""
+
+    def __init__(self, address: int, *, is_second: bool) -> None:
+        super().__init__(address)
+        self.address = address
+        self.is_second = is_second
+
+
+class RowMatches:
+    """What was found; see `Matches` for the methods that say it.
+
+    moves_updated  rows that are updated are deleted where they are, as they are written elsewhere
+    positions      of rows in the table, where pairs are wanted in their order and not in that of the source
+    """
+
+    def __init__(
+        self,
+        clauses: MergeClauses,
+        conditions: MergeConditions,
+        num_source_rows: int,
+        *,
+        moves_updated: bool,
+        memory_bytes: int,
+        positions: RowPositions | None = None,
+    ) -> None:
+        self.positions = positions
+        self.needs_pairs = clauses.matched != "keep"
+        self.needs_rest = clauses.deletes_rest
+        self.num_updated = 0
+        self.num_deleted = 0
+        self.is_matched = np.zeros(num_source_rows, np.bool_)
+        self._clauses = clauses
+        self.conditions = conditions
+        self._moves_updated = moves_updated
+        self._deleted = Offsets()
+        self._patched = Offsets()
+        num_buckets = -(-num_source_rows * PAIR_BYTES // memory_bytes) if clauses.matched == "update" else 1
+        self._pairs = Buckets(max(1, min(BUCKETS_MAX, num_buckets)), memory_bytes)
+
+    # -- what is said -----------------------------------------------------------------------------------------------
+
+    def add_pairs(
+        self, source: pa.RecordBatch, source_rows: IntArray, target: pa.RecordBatch, target_rows: IntArray
+    ) -> IntArray:
+        """Rows of both sides that have one key; gives the places of the pairs that count, ascending."""
+        kept = np.arange(len(source_rows))
+        if self._clauses.matched == "fail" and len(kept):
+            raise Collision(int(values_of(target.column(ROW_ADDRESS))[target_rows[0]]), is_second=False)
+        if self.conditions.update is not None:
+            kept = _select(self.conditions.update, source, source_rows, target, target_rows)
+            source_rows, target_rows = source_rows[kept], target_rows[kept]
+        if not len(kept):
+            return kept
+        addresses = values_of(target.column(ROW_ADDRESS))[target_rows]
+        if self._clauses.matched == "delete":
+            self.num_deleted += len(kept)
+            self._keep_addresses(self._deleted, addresses)
+            return kept
+        self.num_updated += len(kept)
+        self._keep_addresses(self._deleted if self._moves_updated else self._patched, addresses)
+        rows = values_of(source.column(ROW))[source_rows]
+        columns = {ROW: numbers(rows), ROW_ADDRESS: numbers(addresses)}
+        if ROW_ID in target.schema.names:
+            columns[ROW_ID] = numbers(values_of(target.column(ROW_ID))[target_rows])
+        self._pairs.add(pa.RecordBatch.from_pydict(columns), self._buckets(rows, addresses))
+        return kept
+
+    def refuse_second(self, target: pa.RecordBatch, row: int) -> None:
+        """Raise, as a second source row matches a row of the target."""
+        raise Collision(int(values_of(target.column(ROW_ADDRESS))[row]), is_second=True)
+
+    def mark_sources(self, source: pa.RecordBatch, rows: IntArray) -> None:
+        """These rows of the source have matches."""
+        self.is_matched[values_of(source.column(ROW))[rows]] = True
+
+    def leave_targets(self, target: pa.RecordBatch) -> None:
+        """These rows of the target have none."""
+        addresses = values_of(target.column(ROW_ADDRESS))
+        if self.conditions.rest is not None:
+            addresses = addresses[true_positions(target.column(DELETABLE).fill_null(False))]
+        self.num_deleted += len(addresses)
+        self._keep_addresses(self._deleted, addresses)
+
+    def _keep_addresses(self, kept: Offsets, addresses: npt.NDArray[np.uint64]) -> None:
+        kept.add_addresses(np.sort(addresses) if (addresses[1:] < addresses[:-1]).any() else addresses)
+
+    def _buckets(self, rows: IntArray, addresses: npt.NDArray[np.uint64]) -> IntArray:
+        if self.positions is not None:
+            return self.positions.of(addresses) * self._pairs.num_buckets // self.positions.num_rows
+        return rows * self._pairs.num_buckets // len(self.is_matched)
+
+    # -- what came of it ----------------------------------------------------------------------------------------------
+
+    def deleted(self) -> dict[int, U32Array]:
+        """Offsets of the rows that go from where they are, by fragment id; given away."""
+        return self._deleted.by_fragment()
+
+    def patched(self) -> dict[int, U32Array]:
+        """Offsets of the rows that are updated where they are; given away."""
+        return self._patched.by_fragment()
+
+    def updated(self) -> Iterable[tuple[int, int, pa.RecordBatch]]:
+        """The pairs in the order of the source: range of source rows, and their pairs (row, address, perhaps id)."""
+        num_buckets, num_rows = self._pairs.num_buckets, len(self.is_matched)
+        for bucket in range(num_buckets):
+            parts = list(self._pairs.take(bucket))
+            if not parts:
+                continue
+            pairs = pa.concat_batches(parts)
+            start, end = (-(-edge * num_rows // num_buckets) for edge in (bucket, bucket + 1))
+            order = _in_order(values_of(pairs.column(ROW)), values_of(pairs.column(ROW_ADDRESS)), start, end)
+            yield start, end, pairs.take(numbers(order))
+
+    def updated_in_table(self) -> Iterable[pa.RecordBatch]:
+        """The pairs in the order of the table, with `positions`: row of the source, address, perhaps id."""
+        for bucket in range(self._pairs.num_buckets):
+            parts = list(self._pairs.take(bucket))
+            if parts:
+                pairs = pa.concat_batches(parts)
+                yield pairs.take(numbers(np.argsort(values_of(pairs.column(ROW_ADDRESS)), kind="stable")))
+
+    def close(self) -> None:
+        """Free what is left."""
+        self._pairs.close()
+
+
+def _in_order(rows: IntArray, addresses: npt.NDArray[np.uint64], start: int, end: int) -> IntArray:
+    """The order of pairs by row, of `start .. end`, then by address; most rows have one pair, which needs no sort."""
+    places = np.full(end - start, -1, np.int64)
+    places[rows - start] = np.arange(len(rows))
+    order = places[places >= 0]
+    return order if len(order) == len(rows) else np.lexsort((addresses, rows))
+
+
+def _select(
+    predicate: Predicate, source: pa.RecordBatch, source_rows: IntArray, target: pa.RecordBatch, target_rows: IntArray
+) -> IntArray:
+    """The places of the pairs that pass a condition."""
+    from lance_io.filters.expressions.stored_json import as_stored  # loaded with the condition
+
+    sides = []
+    for side, batch, rows in ((SOURCE, source, source_rows), (TARGET, target, target_rows)):
+        names = side_columns(predicate, side)
+        taken = batch.select([f"{side}.{name}" for name in names]).take(numbers(rows))
+        try:
+            columns = [as_stored(column) for column in taken.columns]
+        except pa.ArrowInvalid as error:
+            raise EvaluationError(f"a condition on the {side} cannot be computed for every row: {error}") from error
+        fields = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]
+        empty = pa.nulls(len(rows), pa.struct([]))
+        sides.append(pa.StructArray.from_arrays(columns, fields=fields) if names else empty)
+    return predicate.selection(pa.RecordBatch.from_arrays(sides, [SOURCE, TARGET]))
+
+
+# -- running ---------------------------------------------------------------------------------------------------------
+
+
+def match_rows(
+    state: DatasetState,
+    source: SourceRows,
+    fit: SourceFit,
+    clauses: MergeClauses,
+    matches: RowMatches,
+    limit_bytes: int,
+) -> Plan[str]:
+    """Find all matches; gives how that was done.
+
+    limit_bytes  of the whole change
+    Raises `OperationError` where two rows of the source match one of the target, or any where none may.
+    """
+    join = _Join(state, source, fit, clauses, matches, limit_bytes)
+    try:
+        return (yield from join.run())
+    except Collision as found:
+        keys = yield from take_row_addresses(state, np.array([found.address], np.int64), list(clauses.on))
+        shown = ", ".join(f"{name} = {keys.column(name)[0].as_py()}" for name in clauses.on)
+        if not found.is_second:
+            raise OperationError(f"Merge insert failed: found matching row with key values: {shown}") from None
+        raise OperationError(
+            "Ambiguous merge inserts are prohibited: multiple source rows match the same target row on "
+            f"({shown}). Please ensure each target row is matched by at most one source row."
+        ) from None
+    except EvaluationError as error:
+        raise OperationError(error.message, path=state.location.uri) from error
+
+
+def planned_join(num_source_rows: int, num_target_rows: int, row_bytes: tuple[int, int], limit_bytes: int) -> int | str:
+    """How rows are matched: "source" or "target" for the side that is in the table, or a number of partitions.
+
+    row_bytes  what a row of source and target takes in a table
+    """
+    budget = limit_bytes // 3
+    sizes = {"source": num_source_rows * row_bytes[0], "target": num_target_rows * row_bytes[1]}
+    smaller = min(sizes, key=lambda side: sizes[side])
+    if sizes[smaller] <= budget:
+        return smaller
+    return min(BUCKETS_MAX, -(-sizes[smaller] // budget) + 1)
+
+
+class _Join:
+    def __init__(
+        self,
+        state: DatasetState,
+        source: SourceRows,
+        fit: SourceFit,
+        clauses: MergeClauses,
+        matches: RowMatches,
+        limit_bytes: int,
+    ) -> None:
+        conditions = matches.conditions
+        self._state = state
+        self._source = source
+        self._fit = fit
+        self._on = list(clauses.on)
+        self._conditions = conditions
+        self._matches = matches
+        self._limit_bytes = limit_bytes
+        self._filters = False
+        self._filtered: list[pa.Array] = []  # the key column of the source, until there is a filter of it
+        self._filter: SliceFilter | None = None
+        self._source_columns = side_columns(conditions.update, SOURCE)
+        self._target_columns = side_columns(conditions.update, TARGET)
+
+    def run(self) -> Plan[str]:
+        num_rows = int(self._state.physical_rows.sum())
+        how = planned_join(self._source.num_rows, num_rows, self._row_bytes(), self._limit_bytes)
+        if how == "source":
+            self._filters = self._source.num_rows < num_rows // FILTERED_SHARE and not self._matches.needs_rest
+            self._filters = self._filters and len(self._on) == 1
+            join = JoinOnSource(KeyedRows.joined((yield from self._all_sources())), self._matches)
+            self._filter = key_filter(self._filtered)
+            self._filtered.clear()
+            yield from self._scan(join.add)
+            join.finish()
+            return "table of the source's keys"
+        if how == "target":
+            yield from self._on_target()
+            return "table of the target's keys"
+        assert isinstance(how, int)
+        yield from self._partitioned(how)
+        return f"{how} partitions"
+
+    def _row_bytes(self) -> tuple[int, int]:
+        types = [self._state.schema.fields[self._place(name)].arrow_type for name in self._on]
+        key_bytes = 2 * key_width(types) + TABLE_BYTES + _ROW_BYTES
+        source, target = self._source_columns, self._target_columns
+        given = self._bytes_of(source)
+        if not all(has_width(self._type(name)) for name in source):
+            given = max(given, 2 * self._source.num_bytes // max(1, self._source.num_rows))
+        return key_bytes + given, key_bytes + self._bytes_of(target)
+
+    def _type(self, name: str) -> pa.DataType:
+        return self._state.schema.fields[self._place(name)].arrow_type
+
+    def _place(self, name: str) -> int:
+        return self._state.schema.names.index(name)
+
+    def _bytes_of(self, names: Sequence[str]) -> int:
+        return 2 * int(sum(width_bytes(self._state.schema.fields[self._place(name)].arrow_type) for name in names))
+
+    # -- the source -------------------------------------------------------------------------------------------------
+
+    def _all_sources(self) -> Plan[list[KeyedRows]]:
+        found: list[KeyedRows] = []
+        for start, _, load in self._source.pieces():
+            piece = yield from load
+            if self._filters:
+                keys = self._fit.column(piece, self._on[0])
+                # a slice of a spilled piece would keep the whole of it mapped, and so resident
+                self._filtered.append(copy_array(keys) if self._source.is_spilled else keys)
+            keyed = yield self._compute(partial(self._keyed_source, start, piece), piece)
+            found.append(keyed.kept() if self._source.is_spilled else keyed)
+        return found or [self._keyed_source(0, self._empty_piece())]
+
+    def _empty_piece(self) -> pa.RecordBatch:
+        return empty_batch(self._source.schema)
+
+    def _keyed_source(self, start: int, piece: pa.RecordBatch) -> KeyedRows:
+        names = [ROW, *(f"{SOURCE}.{name}" for name in self._source_columns)]
+        columns = [numbers(np.arange(start, start + piece.num_rows, dtype=np.int64))]
+        columns += [self._fit.column(piece, name) for name in self._source_columns]
+        keys = [self._fit.column(piece, name) for name in self._on]
+        return KeyedRows.of(keys, pa.RecordBatch.from_arrays(columns, names))[0]
+
+    # -- the target -------------------------------------------------------------------------------------------------
+
+    def _scan(self, take: Any) -> Plan[None]:
+        """Go through the rows of the target; `take` is called with those that have keys."""
+        state = self._state
+        projection = self._target_projection()
+        options = scan_options(
+            with_row_id=state.has_stable_row_ids,
+            with_row_address=True,
+            batch_size=self._batch_rows(projection),
+            **scan_bounds(self._limit_bytes),
+        )
+
+        def add(batch: pa.RecordBatch) -> Plan[None]:
+            yield self._compute(partial(self._add_target, take, batch), batch)
+
+        yield EachInPlan(projected_batches(state, options, projection), add)
+
+    def _batch_rows(self, projection: Projection) -> int:
+        width = sum(map(width_bytes, projection.arrow_schema.types))
+        return max(1 << 10, min(BATCH_ROWS, int(self._limit_bytes / 32 / max(1.0, width))))
+
+    def _target_projection(self) -> Projection:
+        state = self._state
+        names = list(dict.fromkeys([*self._on, *self._target_columns]))
+        outputs = list(project(state.schema, names).outputs)
+        if self._conditions.rest is not None:
+            computed = ComputedColumn(self._conditions.rest.expression, pa.bool_())
+            outputs.append(OutputColumn(DELETABLE, (), pa.field(DELETABLE, pa.bool_()), computed))
+        system = [ROW_ID] if state.has_stable_row_ids else []
+        return Projection(tuple(outputs), None).with_system(*system, ROW_ADDRESS)
+
+    def _add_target(self, take: Any, batch: pa.RecordBatch) -> None:
+        if self._filter is not None:
+            batch = batch.take(passing_rows(self._filter, batch.column(self._on[0])))
+        found = {name: batch.column(name) for name in (ROW_ADDRESS, ROW_ID, DELETABLE) if name in batch.schema.names}
+        found |= {f"{TARGET}.{name}": batch.column(name) for name in self._target_columns}
+        columns = pa.RecordBatch.from_arrays(list(found.values()), list(found))
+        keyed, without = KeyedRows.of([batch.column(name) for name in self._on], columns)
+        if without is not None and self._matches.needs_rest:
+            self._matches.leave_targets(without)
+        if keyed.columns.num_rows:
+            take(keyed)
+
+    def _on_target(self) -> Plan[None]:
+        parts: list[KeyedRows] = []
+        yield from self._scan(parts.append)
+        if not parts:
+            return
+        join = JoinOnTarget(KeyedRows.joined(parts), self._matches)
+        parts.clear()
+        for start, _, load in self._source.pieces():
+            piece = yield from load
+            yield self._compute(lambda start=start, piece=piece: join.add(self._keyed_source(start, piece)), piece)
+        join.finish()
+
+    # -- both in partitions -------------------------------------------------------------------------------------------
+
+    def _partitioned(self, num_partitions: int) -> Plan[None]:
+        sides = [Buckets(num_partitions, self._limit_bytes // 12) for _ in range(2)]
+        try:
+            for start, _, load in self._source.pieces():
+                piece = yield from load
+                add = lambda start=start, piece=piece: _put(sides[0], self._keyed_source(start, piece))  # noqa: E731
+                yield self._compute(add, piece)
+            yield from self._scan(partial(_put, sides[1]))
+            for partition in range(num_partitions):
+                join = partial(self._join_partition, *(side.take(partition) for side in sides))
+                yield Compute(join, lambda: self._limit_bytes)
+        finally:
+            for side in sides:
+                side.close()
+
+    def _join_partition(self, source: Iterable[pa.RecordBatch], target: Iterable[pa.RecordBatch]) -> None:
+        if self._source.num_rows <= int(self._state.physical_rows.sum()):
+            sources = [KeyedRows.unpacked(batch) for batch in source]
+            if not sources:
+                for batch in target if self._matches.needs_rest else ():
+                    self._matches.leave_targets(KeyedRows.unpacked(batch).columns)
+                return
+            by_source = JoinOnSource(KeyedRows.joined(sources), self._matches)
+            for batch in target:
+                by_source.add(KeyedRows.unpacked(batch))
+            by_source.finish()
+            return
+        targets = [KeyedRows.unpacked(batch) for batch in target]
+        if not targets:
+            for _ in source:  # to free them
+                pass
+            return
+        by_target = JoinOnTarget(KeyedRows.joined(targets), self._matches)
+        for batch in source:
+            by_target.add(KeyedRows.unpacked(batch))
+        by_target.finish()
+
+    def _compute(self, work: Any, batch: pa.RecordBatch) -> Compute[Any]:
+        return Compute(work, partial(getattr, batch, "nbytes"))
+
+
+def _put(side: Buckets, rows: KeyedRows) -> None:
+    side.add(rows.packed(), partitions(rows.keys, side.num_buckets))

@@ -1,0 +1,442 @@
+"""Record batches to data files, each of which is a new fragment.
+
+    batches --cut at max_rows_per_file and max_bytes_per_file--> one `FileWriter` at a time --> fragments of id 0
+
+The rows come from the caller's thread or loop; encoding and uploading run beside that. A write that fails or is
+cancelled removes what it has written.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import replace
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from lance_io.changes.write.input_data import Rows
+from lance_io.changes.write.written_files import remember_written
+from lance_io.errors import LanceError, OperationError, SchemaError, UnsupportedError, UsageError
+from lance_io.file.write.blob_pages import managed_blob_name
+from lance_io.file.write.dictionary_room import DictionaryRoom, has_narrow_dictionaries
+from lance_io.file.write.file_bytes import NEARLY, PAGE_BYTES
+from lance_io.file.write.page_sizes import PageSizes
+from lance_io.file.write.uploads import key_beside
+from lance_io.file.write.write_plan import file_plan
+from lance_io.file.write.writers import FileWriting
+from lance_io.format.version import V0_1
+from lance_io.io import trace_events
+from lance_io.limits import ROWS_PER_BATCH, VALUE_BYTES_MAX
+from lance_io.plans.store_requests import Remove
+from lance_io.reads.metadata.describe import fragment_metadata
+from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
+from lance_io.records import dataclass
+from lance_io.table.manifest.flags import manages_blobs
+from lance_io.table.manifest.fragment import DataFile, Fragment
+from lance_io.table.manifest.paths import DATA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.changes.write.input_data import AsyncRows
+    from lance_io.changes.write.write_progress import FragmentWriteProgress
+    from lance_io.commit.commit_files import CommitFiles
+    from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
+    from lance_io.file.write.blob_pages import PayloadReader
+    from lance_io.file.write.file_bytes import FileWriter, WrittenFile
+    from lance_io.format.schema import Schema
+    from lance_io.format.version import FileVersion
+    from lance_io.plans.plan import Plan
+    from lance_io.store.api import Durability
+    from lance_io.store.url import Location
+
+T = TypeVar("T")
+
+ROWS_PER_FILE: Final = 1 << 20
+BYTES_PER_FILE: Final = 90 << 30
+PIECES_PER_FILE: Final = 16  # how finely batches are cut where the size of files is bounded
+ROWS_PER_FILE_MIN: Final = 1024  # a limit of bytes makes no file of fewer rows,
+BYTES_PER_FILE_MIN: Final = PAGE_BYTES // 2  # unless it has these bytes: any full page of a column that is stored plain
+
+
+def data_file_name() -> str:
+    """A new random name: 24 binary digits that spread keys over a store's partitions, then hex (spec: table, 1.1)."""
+    random = os.urandom(16)
+    return f"{int.from_bytes(random[:3], 'big'):024b}{random[3:].hex()}.lance"
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """When a data file ends: at `rows`, or about `num_bytes` as they are stored; and what may be in it.
+
+    page_bytes   leaf data at which a page closes, None for the default
+    cache_bytes  leaf data that may wait for its page, None for that of full pages
+    blob_references  whether blobs may lie outside of the table, by a URI
+    value_bytes_max  that a value may have, None for the default
+    group_rows, allow_null_loss, unnamed  of file version 0.1, see `BatchOptions`
+    """
+
+    rows: int = ROWS_PER_FILE
+    num_bytes: int = BYTES_PER_FILE
+    page_bytes: int | None = None
+    cache_bytes: int | None = None
+    blob_references: bool = False
+    value_bytes_max: int | None = None
+    group_rows: int = ROWS_PER_BATCH
+    allow_null_loss: bool = True
+    unnamed: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        limits = {
+            "rows_per_file": self.rows,
+            "bytes_per_file": self.num_bytes,
+            "page_bytes": self.page_bytes,
+            "rows_per_group": self.group_rows,
+        }
+        for name, value in limits.items():
+            if value is not None and value < 1:
+                raise UsageError(f"max_{name} must be at least 1, got {value}")
+        if self.value_bytes_max is not None and self.value_bytes_max < 1:
+            raise UsageError(f"max_decoded_bytes must be at least 1, got {self.value_bytes_max}")
+        if self.cache_bytes is not None and self.cache_bytes < 0:
+            raise UsageError(f"data_cache_bytes must not be negative, got {self.cache_bytes}")
+
+    def of_version(self, version: FileVersion) -> FileLimits:
+        """The same for files of a version: those of 0.1 end where a batch does."""
+        if version != V0_1:
+            return self
+        return replace(self, rows=-(-self.rows // self.group_rows) * self.group_rows)
+
+    def rows_per_piece(self, batch: pa.RecordBatch) -> int:
+        """How finely a batch is cut, so that pieces are small beside a file."""
+        row_bytes: int = max(1, batch.nbytes // max(1, batch.num_rows))
+        file_bytes = max(self.num_bytes, min(ROWS_PER_FILE_MIN * row_bytes, PAGE_BYTES))
+        return max(1, file_bytes // PIECES_PER_FILE // row_bytes)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What of them concerns the inside of a file."""
+        page_bytes = min(PAGE_BYTES, self.page_bytes or PAGE_BYTES)
+        return {
+            "page_bytes": page_bytes,
+            "cache_bytes": self.cache_bytes,
+            "blob_references": self.blob_references,
+            "value_bytes_max": self.value_bytes_max or VALUE_BYTES_MAX,
+        }
+
+
+_DEFAULT_LIMITS: Final = FileLimits()
+
+
+def may_end(num_rows: int, num_bytes: int) -> bool:
+    """Whether a file of these rows, which take so many bytes, is large enough for a limit of bytes to end it."""
+    return num_rows >= ROWS_PER_FILE_MIN or num_bytes >= BYTES_PER_FILE_MIN
+
+
+def is_full_sized(num_rows: int, num_bytes: int, limit_bytes: int) -> bool:
+    """Whether a file of a table is as large as this limit of bytes makes files."""
+    return num_bytes >= limit_bytes * NEARLY and may_end(num_rows, num_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """Where data files go.
+
+    folder   that they lie in directly
+    base_id  base path that it is, None for the table's own folder
+    """
+
+    folder: Location
+    base_id: int | None = None
+
+    @classmethod
+    def of_table(cls, location: Location) -> FilePlace:
+        """The own folder of a table or branch."""
+        return cls(location.below(DATA))
+
+
+class NewFiles:
+    """The data files of one write, and what becomes of them.
+
+    The last file is complete but not visible when `write` ends: `publish` makes it so, in the same round as other
+    requests that precede the commit.
+
+    location    the folder of the table (or branch)
+    schema      of the files, in the order of the batches' columns; its metadata say whether the table manages blobs
+    new_name    makes the name of a file, new_blob_name of one of managed blobs
+    places      where they go, one after the other in turn; None for the table's own folder
+    payloads    reads blobs that batches name in other files
+    checks_rows whether what the rows add up to is compared with what goes into pages
+    checks_texts whether texts that are not UTF-8 are refused: not those that are in the table already
+    splits      whether a file may end before `end_file` is called
+    fragments   what was written, of id 0; none for no rows
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        schema: Schema,
+        version: FileVersion,
+        limits: FileLimits = _DEFAULT_LIMITS,
+        *,
+        progress: FragmentWriteProgress | None = None,
+        durability: Durability | None = None,
+        new_name: Callable[[], str] = data_file_name,
+        new_blob_name: Callable[[], str] = managed_blob_name,
+        places: Sequence[FilePlace] | None = None,
+        payloads: PayloadReader | None = None,
+        checks_rows: bool = False,
+        checks_texts: bool = True,
+        splits: bool = True,
+    ) -> None:
+        self.location = location
+        self._places = places or (FilePlace.of_table(location),)
+        self._turn = cycle(self._places)
+        self._place = self._places[0]
+        self.fragments: list[Fragment] = []
+        self._new_name = new_name
+        self._schema = schema
+        self._version = version
+        self._limits = limits.of_version(version)
+        self._progress = progress
+        self._blob_table = location if manages_blobs(schema.metadata) else None
+        if self._blob_table is not None and any(place.base_id is not None for place in self._places):
+            raise UnsupportedError("a table that manages its blobs takes rows into its own folder only")
+        self._options = {
+            "durability": durability,
+            "blob_table": self._blob_table,
+            "new_blob_name": new_blob_name,
+            "payloads": payloads,
+            "checks_rows": checks_rows,
+            **limits.options,
+        }
+        self._warned_of: set[str] = set()
+        self._batches = _batches(limits) if version == V0_1 else None
+        self._page_sizes: PageSizes | None = None
+        self._file: FileWriting | None = None
+        self._splits = splits
+        self._room = DictionaryRoom() if version != V0_1 and has_narrow_dictionaries(schema) else None
+        self._is_full = False
+        self._first_row = 0 if checks_texts else None
+        self._name = ""
+        self._written: dict[int | None, list[str]] = {}  # keys by base path
+        self._commit: CommitFiles | None = None
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def write(self, rows: Rows | AsyncRows) -> Plan[None]:
+        """Write all rows."""
+        while (batch := (yield NextBatch(rows))) is not None:
+            yield from self.add(batch, held=isinstance(rows, Rows) and rows.is_held)
+        yield from self.finish()
+
+    def add(self, batch: pa.RecordBatch, *, held: bool = False) -> Plan[None]:
+        """Write some rows. held: as for `FileWriter.add`."""
+        for piece in self._pieces(batch):
+            yield from self._make_room(piece)
+            file = self._file or self._open()
+            yield from file.write(piece, held=held)
+            yield from self._end_if_full()
+
+    def _make_room(self, piece: pa.RecordBatch) -> Plan[None]:
+        """End the file before rows with which it would have too many values for a dictionary column.
+
+        Raises `OperationError` where it must not end.
+        """
+        if self._room is None or (problem := self._room.add(piece)) is None:
+            return
+        if not self._splits:
+            raise OperationError(f"{problem}: give it a wider index type, such as int32")
+        if self._file is not None:
+            yield from self._finish()
+            yield from self._close()
+        self._room.clear()
+        self._room.add(piece)
+
+    def copy(self, pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
+        """Write some rows by what writes their pages as they are; all of them go into one file."""
+        file = self._file or self._open()
+        yield from file.copy(pages)
+        yield from self._end_if_full()
+
+    def finish(self) -> Plan[None]:
+        """Complete the last file, when all rows are written, or those of a fragment."""
+        if self._file is not None:
+            yield from self._finish()
+        self._warn_of_lost_nulls()
+
+    def _warn_of_lost_nulls(self) -> None:
+        if self._batches is not None and (lost := self._batches.lost.keys() - self._warned_of):
+            names = ", ".join(name for name in self._batches.lost if name in lost)
+            self._warned_of |= lost
+            text = f"files of version 0.1 hold no nulls but of strings; those of {names} are lost"
+            warnings.warn(f"{text} (write_dataset refuses them with allow_null_loss=False)", UserWarning, stacklevel=3)
+
+    @property
+    def schema(self) -> Schema:
+        """Of the files; in version 0.1 with the values of its dictionaries, when all rows are written."""
+        if self._batches is None:
+            return self._schema
+        schema = self._batches.with_dictionaries(self._schema)
+        for field in schema.walk():
+            if field.logical_type.startswith("dict:") and field.dictionary is None:
+                raise SchemaError(
+                    f"v1 dictionary field '{field.name}' is missing dictionary metadata: a table of file version 0.1 "
+                    "with dictionaries is created with rows"
+                )
+        return schema
+
+    def end_file(self) -> Plan[None]:
+        """Complete a file before it is full; what follows goes into another one."""
+        yield from self.finish()
+        if self._file is not None:
+            yield from self._close()
+
+    def keep(self) -> None:
+        """Do not remove what is written so far, should the write fail."""
+        self._written.clear()
+
+    def close_last(self) -> Plan[None]:
+        """Make the last file visible, which is complete; no commit names it yet."""
+        if self._file is not None:
+            yield from self._close()
+
+    def publish(self, commit: CommitFiles) -> Plan[None]:
+        """Make the last file visible, for a commit: from here on its outcome says whether the files may be removed."""
+        self._commit = commit
+        commit.add_data(self._own_keys)
+        yield from self.close_last()
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Slices that end where a file must, and are small beside a file."""
+        start = 0
+        if not batch.num_rows:
+            return
+        piece_bytes = self._limits.num_bytes // PIECES_PER_FILE
+        rows_max = batch.num_rows
+        if batch.get_total_buffer_size() * batch.num_columns > piece_bytes:  # a bound that costs less than `nbytes`
+            rows_max = self._limits.rows_per_piece(batch)
+        while start < batch.num_rows:
+            room = self._limits.rows - (0 if self._file is None else self._writer.num_rows)
+            num_rows = min(room, rows_max, batch.num_rows - start)
+            yield batch if num_rows == batch.num_rows else batch.slice(start, num_rows)
+            start += num_rows
+
+    @property
+    def _writer(self) -> FileWriter | BatchedFileWriter:
+        assert self._file is not None
+        return self._file.writer
+
+    def _end_if_full(self) -> Plan[None]:
+        yield from self._look_if_full()
+        if self._is_full:
+            yield from self._finish()
+            yield from self._close()
+
+    def _look_if_full(self) -> Plan[None]:
+        """Whether the open file has reached a limit."""
+        assert self._file is not None
+        writer, limits = self._writer, self._limits
+        self._is_full = writer.num_rows >= limits.rows
+        if not self._is_full and may_end(writer.num_rows, writer.size_bytes):
+            self._is_full = yield from self._file.reaches(limits.num_bytes)
+
+    def _open(self) -> FileWriting:
+        self._name, self._place, self._is_full = self._new_name(), next(self._turn), False
+        folder = self._place.folder
+        key = folder.key(self._name)
+        if self._page_sizes is None and self._version != V0_1:
+            self._page_sizes = PageSizes(file_plan(self._schema, self._version).num_columns)
+        options = {**self._options, "first_row": self._first_row, "page_sizes": self._page_sizes}
+        self._file = FileWriting(folder.store, key, self._schema, self._version, batches=self._batches, **options)
+        if self._progress is not None:
+            self._progress.begin(FragmentMetadata(0, [], 0))
+        return self._file
+
+    def _finish(self) -> Plan[None]:
+        assert self._file is not None
+        written = yield from self._file.finish()
+        beside = [key_beside(written.path, name, self._blob_table) for name in written.sidecars]
+        self._written.setdefault(self._place.base_id, []).extend([written.path, *beside])
+        remember_written(self._place.folder.store, written, self._schema)
+        self.fragments.append(new_fragment(self._name, written, self._place.base_id))
+        if self._first_row is not None:
+            self._first_row += written.num_rows
+        if trace_events.listeners:
+            trace_events.tell_files("create", "data", [self._name])
+        if self._progress is not None:
+            self._progress.complete(fragment_metadata(self.fragments[-1]))
+
+    def _close(self) -> Plan[None]:
+        assert self._file is not None
+        yield from self._file.close()
+        self._file = None
+        if self._room is not None:
+            self._room.clear()
+
+    # -- and removing what a failed write has left --------------------------------------------------------------------
+
+    @property
+    def _own_keys(self) -> Sequence[str]:
+        """Of what was written into the table's own folder."""
+        return self._written.get(None, ())
+
+    def roll_back(self, cause: BaseException) -> Plan[None]:
+        """Remove the files, if no version can refer to them; for `RollBackOnError`."""
+        if self._commit is not None:
+            if not self._commit.may_remove:
+                return
+            self._commit.drop_data(self._own_keys)
+        try:
+            if self._file is not None:
+                yield from self._file.abort()
+            stores = {place.base_id: place.folder.store for place in self._places}
+            for base_id, keys in self._written.items():
+                yield Remove(stores[base_id], keys)
+        except LanceError as error:
+            cause.add_note(f"also: what was written could not be removed: {error}")
+
+
+def _batches(limits: FileLimits) -> BatchOptions:
+    from lance_io.file.write.batched_writer import BatchOptions  # for tables of version 0.1 only
+
+    return BatchOptions(limits.group_rows, limits.allow_null_loss, limits.unnamed)
+
+
+def new_fragment(name: str, written: WrittenFile, base_id: int | None = None) -> Fragment:
+    """The fragment of one new data file; a commit numbers it. base_id: base path that the file lies below."""
+    file = DataFile(
+        path=name,
+        fields=written.field_ids,
+        column_indices=written.column_indices,
+        version=written.version,
+        size_bytes=written.size_bytes,
+        base_id=base_id,
+    )
+    return Fragment(
+        id=0,
+        files=(file,),
+        deletion_file=None,
+        physical_rows=written.num_rows,
+        row_ids=None,
+        created_at_versions=None,
+        last_updated_at_versions=None,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NextBatch:
+    """The next batch, None at the end."""
+
+    rows: Rows | AsyncRows
+
+    def answer_sync(self) -> pa.RecordBatch | None:
+        assert isinstance(self.rows, Rows)
+        return next(self.rows.batches, None)
+
+    async def answer_async(self) -> pa.RecordBatch | None:
+        if isinstance(self.rows, Rows):
+            return next(self.rows.batches, None)
+        return await anext(self.rows.batches, None)

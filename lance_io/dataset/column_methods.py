@@ -1,0 +1,313 @@
+"""Changes of columns for which the caller may give rows: who pulls these, and which plan is run.
+
+Rows come from the caller's thread, or loop, while the plan may run on the engine's (`run_write.py`); all other ways of
+giving new columns are plans without rows.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lance_io.changes.columns.batch_udf import BatchUDF
+from lance_io.changes.columns.evolve_schema import add_columns as plan_columns
+from lance_io.changes.columns.evolve_schema import gives_rows, make_columns
+from lance_io.changes.columns.join_columns import columns_by_join, update_fragment_columns
+from lance_io.changes.columns.left_join import JoinKeys, LeftJoin
+from lance_io.changes.columns.new_columns import add_new_columns, columns_from_rows, fragment_with_columns
+from lance_io.changes.write.input_data import async_rows_of, rows_of
+from lance_io.changes.write.run_write import run_change_with_rows, run_change_with_rows_async
+from lance_io.errors import OperationError, UsageError
+from lance_io.io import call_metrics
+from lance_io.reads.memory_limit import ScanBounds, limit_of
+from lance_io.reads.metadata.describe import fragment_metadata
+from lance_io.reads.metadata.lance_schema import LanceSchema
+from lance_io.reads.run_plan import run, run_change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from lance_io.changes.write.input_data import AsyncRows, Rows
+    from lance_io.format.schema import Schema
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.metadata.file_listing import Progress
+    from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.table.manifest.fragment import Fragment
+
+    Changed = tuple[FragmentMetadata, LanceSchema]
+
+T = TypeVar("T")
+
+
+def _run(state: DatasetState, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]], *given: Any) -> T:
+    """Run the plan that `make` gives for a state, rows and what else is given."""
+    rows = rows_of(data, schema)
+
+    def work() -> T:
+        return run_change_with_rows(rows, lambda fed: make(state, fed, *given), answers_sync=state.answers_sync)
+
+    return call_metrics.watch_call(make, work) if call_metrics.watchers else work()
+
+
+async def _run_async(
+    state: DatasetState, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]], *given: Any
+) -> T:
+    rows = await async_rows_of(data, schema)
+
+    async def work() -> T:
+        return await run_change_with_rows_async(
+            rows, lambda fed: make(state, fed, *given), answers_sync=state.answers_sync
+        )
+
+    if call_metrics.watchers:
+        with call_metrics.count_call(make):
+            return await work()
+    return await work()
+
+
+# -- datasets ----------------------------------------------------------------------------------------------------------
+
+
+def add_columns(
+    state: DatasetState,
+    transforms: Any,
+    read_columns: list[str] | None,
+    schema: Any,
+    batch_size: int | None,
+    memory_limit: int | None,
+    progress: Progress | None,
+) -> DatasetState:
+    """Add columns; see `LanceDataset.add_columns`."""
+    bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
+    if gives_rows(transforms):
+        return _run(state, transforms, schema, _add_columns_from_rows, bounds, progress)
+    return run(state, plan_columns(state, transforms, read_columns, bounds, progress))
+
+
+async def add_columns_async(
+    state: DatasetState,
+    transforms: Any,
+    read_columns: list[str] | None,
+    schema: Any,
+    batch_size: int | None,
+    memory_limit: int | None,
+    progress: Progress | None,
+) -> DatasetState:
+    """`add_columns` on any loop."""
+    bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
+    if gives_rows(transforms):
+        return await _run_async(state, transforms, schema, _add_columns_from_rows, bounds, progress)
+    plan = plan_columns(state, transforms, read_columns, bounds, progress)
+    return await run_change(plan, answers_sync=state.answers_sync)
+
+
+def _add_columns_from_rows(
+    state: DatasetState, rows: Rows | AsyncRows, bounds: ScanBounds, progress: Progress | None
+) -> Plan[DatasetState]:
+    return (yield from add_new_columns(state, columns_from_rows(state, rows, bounds), progress))
+
+
+def merge(
+    state: DatasetState,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
+) -> DatasetState:
+    """Add columns of a table by a key; see `LanceDataset.merge`."""
+    keys = JoinKeys(left_on, right_on or left_on)
+    return _run(state, data, schema, _merge, keys, limit_of(state, memory_limit), progress)
+
+
+async def merge_async(
+    state: DatasetState,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
+) -> DatasetState:
+    """`merge` on any loop."""
+    keys = JoinKeys(left_on, right_on or left_on)
+    return await _run_async(state, data, schema, _merge, keys, limit_of(state, memory_limit), progress)
+
+
+def _merge(
+    state: DatasetState, rows: Rows | AsyncRows, keys: JoinKeys, limit_bytes: int, progress: Progress | None
+) -> Plan[DatasetState]:
+    with closing(LeftJoin(state, state.all_places, rows, keys, limit_bytes)) as join:
+        new = yield from columns_by_join(state, join)
+        return (yield from add_new_columns(state, new, progress))
+
+
+# -- fragments ---------------------------------------------------------------------------------------------------------
+
+
+def _refuse_values(plan: Plan[T]) -> Plan[T]:
+    """What a dataset refuses as an operation is a wrong argument of a fragment's method, as in pylance."""
+    try:
+        return (yield from plan)
+    except OperationError as error:
+        if type(error) is not OperationError:
+            raise
+        raise UsageError(error.message) from error
+
+
+def merge_fragment_columns(
+    state: DatasetState,
+    place: int,
+    transforms: Any,
+    read_columns: list[str] | None,
+    schema: pa.Schema | None,
+    batch_size: int | None,
+    memory_limit: int | None,
+    progress: Progress | None,
+) -> Changed:
+    """Write new columns of one fragment; see `LanceFragment.merge_columns`."""
+    bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
+    if gives_rows(transforms):
+        return _run(state, transforms, schema, _columns_from_rows, place, bounds, progress)
+    return run(state, _merge_columns(state, place, transforms, read_columns, bounds, progress))
+
+
+async def merge_fragment_columns_async(
+    state: DatasetState,
+    place: int,
+    transforms: Any,
+    read_columns: list[str] | None,
+    schema: pa.Schema | None,
+    batch_size: int | None,
+    memory_limit: int | None,
+    progress: Progress | None,
+) -> Changed:
+    """`merge_fragment_columns` on any loop."""
+    bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
+    if gives_rows(transforms):
+        return await _run_async(state, transforms, schema, _columns_from_rows, place, bounds, progress)
+    plan = _merge_columns(state, place, transforms, read_columns, bounds, progress)
+    return await run_change(plan, answers_sync=state.answers_sync)
+
+
+def _columns_from_rows(
+    state: DatasetState, rows: Rows | AsyncRows, place: int, bounds: ScanBounds, progress: Progress | None
+) -> Plan[Changed]:
+    new = columns_from_rows(state, rows, bounds)
+    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new, progress))
+    return fragment_metadata(fragment), LanceSchema(schema)
+
+
+def _merge_columns(
+    state: DatasetState,
+    place: int,
+    transforms: Any,
+    read_columns: list[str] | None,
+    bounds: ScanBounds,
+    progress: Progress | None,
+) -> Plan[Changed]:
+    if isinstance(transforms, BatchUDF) and transforms.checkpoint_file is not None:
+        raise UsageError(
+            "A checkpoint file cannot be used when applying a UDF with LanceFragment.merge_columns. "
+            "You must apply your own checkpointing for fragment-level operations."
+        )
+    new = yield from make_columns(state, transforms, read_columns, bounds)
+    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new, progress))
+    return fragment_metadata(fragment), LanceSchema(schema)
+
+
+def merge_fragment(
+    state: DatasetState,
+    place: int,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
+) -> Changed:
+    """Write columns of a table, by a key, for one fragment; see `LanceFragment.merge`."""
+    keys = JoinKeys(left_on, right_on or left_on)
+    return _run(state, data, schema, _merge_fragment, place, keys, limit_of(state, memory_limit), progress)
+
+
+async def merge_fragment_async(
+    state: DatasetState,
+    place: int,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
+) -> Changed:
+    """`merge_fragment` on any loop."""
+    keys = JoinKeys(left_on, right_on or left_on)
+    return await _run_async(state, data, schema, _merge_fragment, place, keys, limit_of(state, memory_limit), progress)
+
+
+def _merge_fragment(
+    state: DatasetState,
+    rows: Rows | AsyncRows,
+    place: int,
+    keys: JoinKeys,
+    limit_bytes: int,
+    progress: Progress | None,
+) -> Plan[Changed]:
+    def merged() -> Plan[tuple[Fragment, Schema]]:
+        with closing(LeftJoin(state, [place], rows, keys, limit_bytes)) as join:
+            new = yield from columns_by_join(state, join)
+            return (yield from fragment_with_columns(state, place, new, progress))
+
+    fragment, schema = yield from _refuse_values(merged())
+    return fragment_metadata(fragment), LanceSchema(schema)
+
+
+def update_columns(
+    state: DatasetState,
+    place: int,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
+) -> tuple[FragmentMetadata, list[int], bytes]:
+    """Write columns of one fragment anew; see `LanceFragment.update_columns`."""
+    keys = JoinKeys(left_on, right_on or left_on)
+    return _run(state, data, schema, _update_columns, place, keys, limit_of(state, memory_limit), progress)
+
+
+async def update_columns_async(
+    state: DatasetState,
+    place: int,
+    data: Any,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+    memory_limit: int | None,
+    progress: Progress | None,
+) -> tuple[FragmentMetadata, list[int], bytes]:
+    """`update_columns` on any loop."""
+    keys = JoinKeys(left_on, right_on or left_on)
+    return await _run_async(state, data, schema, _update_columns, place, keys, limit_of(state, memory_limit), progress)
+
+
+def _update_columns(
+    state: DatasetState,
+    rows: Rows | AsyncRows,
+    place: int,
+    keys: JoinKeys,
+    limit_bytes: int,
+    progress: Progress | None,
+) -> Plan[tuple[FragmentMetadata, list[int], bytes]]:
+    def updated() -> Plan[tuple[Fragment, list[int], bytes]]:
+        with closing(LeftJoin(state, [place], rows, keys, limit_bytes)) as join:
+            return (yield from update_fragment_columns(state, place, join, progress))
+
+    fragment, ids, offsets = yield from _refuse_values(updated())
+    return fragment_metadata(fragment), ids, offsets

@@ -1,0 +1,71 @@
+"""Modules that are imported when something of them is first used: a new process reaches its first row without them.
+
+if TYPE_CHECKING:
+    from lance_io.dataset import scanner as scanners
+    from lance_io.reads.version import describe as descriptions
+else:
+    scanners = later("lance_io.dataset.scanner")
+    descriptions = later_plans("lance_io.reads.metadata.describe")
+
+They count as imports all the same: `tests/test_layers.py` looks for circles through them, too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lance_io.plans.plan import Import
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from lance_io.plans.plan import Plan
+
+
+class Later:
+    """A module that may not have been imported yet."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __repr__(self) -> str:
+        return f"later({self.__name__!r})"
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self.__name__), attribute)
+
+
+class LaterPlans(Later):
+    """A module whose functions give plans; classes and constants of it are looked up at once."""
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute[0].isupper() or attribute.startswith("__"):
+            return super().__getattr__(attribute)
+        return partial(self._name_plan, attribute)
+
+    def _name_plan(self, function: str, *given: Any, **options: Any) -> Plan[Any]:
+        plan = self._plan(function, *given, **options)
+        plan.__name__ = function  # type: ignore[attr-defined]  # for stack traces, and `io/call_metrics.py`
+        return plan
+
+    def _plan(self, function: str, *given: Any, **options: Any) -> Plan[Any]:
+        """The plan that a function gives, after the module has been asked for."""
+        yield load(self)
+        return (yield from super().__getattr__(function)(*given, **options))
+
+
+def later(name: str) -> Any:
+    """The module of this name; every use of an attribute looks there."""
+    return Later(name)
+
+
+def later_plans(name: str) -> Any:
+    """The module of this name, whose functions give plans: on a loop a thread imports it when one is run."""
+    return LaterPlans(name)
+
+
+def load(*modules: ModuleType | Later) -> Import:
+    """What a plan asks for before it uses modules that are imported later: on a loop a thread imports them."""
+    return Import(tuple(module.__name__ for module in modules))

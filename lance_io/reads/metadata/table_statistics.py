@@ -1,0 +1,107 @@
+"""Statistics of a table: rows, fragments, bytes per field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+from lance_io.file.file_requests import ReadFile
+from lance_io.file.open.data_file import OpenedFile
+from lance_io.file.open.open_file import open_cached
+from lance_io.plans.plan import Together
+from lance_io.reads.rows.deletions_and_ids import load_live_counts
+from lance_io.reads.run_plan import AsyncFace, SyncFace
+
+if TYPE_CHECKING:
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.file_source import FileRef, ReadContext
+    from lance_io.format.columns import ColumnInfo
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.version.state import DatasetState
+
+
+class DatasetStats(TypedDict):
+    """Counts of one version."""
+
+    num_deleted_rows: int
+    num_fragments: int
+    num_small_files: int
+
+
+@dataclass(frozen=True)
+class FieldStatistics:
+    """Bytes that one field's pages occupy in the data files; 0 for structs and lists, whose leaves have the pages."""
+
+    id: int
+    bytes_on_disk: int
+
+
+@dataclass(frozen=True)
+class DataStatistics:
+    """Statistics of the data, field by field."""
+
+    fields: list[FieldStatistics]
+
+
+class LanceStats(SyncFace):
+    """Statistics of a dataset version."""
+
+    def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
+        """Counts of rows and fragments; a fragment below `max_rows_per_group` rows is small."""
+        return self._run(dataset_stats(self._state, max_rows_per_group))
+
+    def data_stats(self) -> DataStatistics:
+        """Bytes per field; reads the metadata of every data file."""
+        return self._run(data_stats(self._state))
+
+
+class AsyncStats(AsyncFace):
+    """`LanceStats`, awaitable."""
+
+    async def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
+        """See `LanceStats.dataset_stats`."""
+        return await self._run(dataset_stats(self._state, max_rows_per_group))
+
+    async def data_stats(self) -> DataStatistics:
+        """See `LanceStats.data_stats`."""
+        return await self._run(data_stats(self._state))
+
+
+def dataset_stats(state: DatasetState, max_rows_per_group: int) -> Plan[DatasetStats]:
+    """See `LanceStats.dataset_stats`."""
+    live = yield from load_live_counts(state, state.all_places)
+    return DatasetStats(
+        num_deleted_rows=int(state.physical_rows.sum()) - sum(live),
+        num_fragments=len(live),
+        num_small_files=int((state.physical_rows < max_rows_per_group).sum()),
+    )
+
+
+def data_stats(state: DatasetState) -> Plan[DataStatistics]:
+    """See `LanceStats.data_stats`."""
+    refs = [ref for place in state.all_places for ref in state.sources[place].files]
+    sizes: list[dict[int, int]] = yield Together([_field_bytes(state, ref) for ref in refs])
+    total = {field.id: 0 for field in state.schema.walk()}
+    for one in sizes:
+        for field_id, num_bytes in one.items():
+            if field_id in total:
+                total[field_id] += num_bytes
+    return DataStatistics([FieldStatistics(field_id, num_bytes) for field_id, num_bytes in total.items()])
+
+
+def _field_bytes(state: DatasetState, ref: FileRef) -> Plan[dict[int, int]]:
+    reading = ReadFile(state.context, ref.key, _column_infos(state.context, ref), ref.size_bytes)
+    columns: dict[int, ColumnInfo] = yield reading
+    return {
+        field_id: sum(page.data_bytes for page in columns[index].pages) + sum(columns[index].buffer_sizes)
+        for field_id, index in ref.columns.items()
+        if index in columns
+    }
+
+
+def _column_infos(context: ReadContext, ref: FileRef) -> FileSteps[dict[int, ColumnInfo]]:
+    """The column metadata of one file; none of one of version 0.1, which says only where pages begin."""
+    file, _ = yield from open_cached(context, ref, sorted(ref.columns.values()))
+    if not isinstance(file, OpenedFile):
+        return {}
+    return {index: file.info(index) for index in ref.columns.values()}

@@ -1,0 +1,7 @@
+"""ROWS BY NUMBER: positions, row ids and addresses to fragments and offsets.
+
+row_arithmetic, row_columns   positions, offsets, addresses; system columns. Pure
+deletions_and_ids             deletion vectors and stable row ids, loaded on demand
+read_rows                     requests to the file room
+rebatch                       batches of the wanted size
+"""

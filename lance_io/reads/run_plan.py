@@ -1,0 +1,166 @@
+"""Running plans: in this thread where the store answers at once, else on the engine's loop.
+
+Every object that users hold has two faces, a synchronous class and an asynchronous one. Both make the same plans; a
+face adds how they are run.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lance_io import runtime
+from lance_io.io import call_metrics
+from lance_io.plans.lazy_module import later
+from lance_io.plans.plan import begin_in_thread, drive_async, drive_in_thread, drive_sync
+from lance_io.store.api import offers_sync_reads
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from datetime import timedelta
+
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.runtime import feeding
+    from lance_io.store.api import ObjectStore
+
+    Timeout = float | timedelta | None
+else:
+    feeding = later("lance_io.runtime.feeding")
+
+T = TypeVar("T")
+
+
+class SyncFace:
+    """What runs the plans of a synchronous class."""
+
+    def __init__(self, state: DatasetState) -> None:
+        self._state = state
+
+    def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
+        """Run a plan and wait for it."""
+        return run_sync(plan, timeout, answers_sync=self._state.answers_sync)
+
+
+class AsyncFace:
+    """What runs the plans of an asynchronous class, whatever loop awaits them."""
+
+    def __init__(self, state: DatasetState) -> None:
+        self._state = state
+
+    async def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
+        """Run a plan and await it; cancelling the caller cancels it."""
+        return await run_awaited(self._state, plan, timeout)
+
+
+def run(state: DatasetState, plan: Plan[T], timeout: Timeout = None) -> T:
+    """Run a plan that concerns an open table and wait for it; as `run_sync`."""
+    return run_sync(plan, timeout, answers_sync=state.answers_sync)
+
+
+def run_on(store: ObjectStore, plan: Plan[T]) -> T:
+    """Run a plan that reads from a store and wait for it; as `run_sync`."""
+    return run_sync(plan, answers_sync=offers_sync_reads(store))
+
+
+def run_sync(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool) -> T:
+    """Run a plan and wait for it; with a timeout on the engine, which can cancel what it does.
+
+    answers_sync  whether the store answers in the caller's thread
+    """
+    if call_metrics.watchers:
+        return call_metrics.watch_call(plan, partial(_drive, plan, timeout, answers_sync))
+    return drive_sync(plan) if answers_sync and timeout is None else runtime.run(_within(timeout, plan))
+
+
+def _drive(plan: Plan[T], timeout: Timeout, answers_sync: bool) -> T:
+    return drive_sync(plan) if answers_sync and timeout is None else runtime.run(_within(timeout, plan))
+
+
+async def run_awaited(state: DatasetState, plan: Plan[T], timeout: Timeout = None) -> T:
+    """Run a plan that concerns an open table and await it; cancelling the caller cancels it."""
+    if call_metrics.watchers:
+        with call_metrics.count_call(plan):
+            return await _drive_awaited(state, plan, timeout)
+    if state.answers_sync and timeout is None:
+        return await run_beside(state, partial(drive_sync, plan))
+    return await runtime.wrap(_within(timeout, plan))
+
+
+async def _drive_awaited(state: DatasetState, plan: Plan[T], timeout: Timeout) -> T:
+    if state.answers_sync and timeout is None:
+        return await run_beside(state, partial(drive_sync, plan))
+    return await runtime.wrap(_within(timeout, plan))
+
+
+async def run_beside(state: DatasetState, work: Callable[[], T]) -> T:
+    """Do something that drives plans of an open table whose store answers at once, in a thread.
+
+    Raises `RuntimeError` where the table is closed, or was meanwhile.
+    """
+    if state.schedulers is None:
+        return await drive_in_thread(work)
+    with state.schedulers.beside():
+        return await drive_in_thread(work)
+
+
+async def run_async(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool = False) -> T:
+    """Run a plan and await it: on the engine, or in a thread where the store answers at once."""
+    if call_metrics.watchers:
+        with call_metrics.count_call(plan):
+            return await _drive_async(plan, timeout, answers_sync)
+    if answers_sync and timeout is None:  # as below, without another call
+        return await drive_in_thread(partial(drive_sync, plan))
+    return await runtime.wrap(_within(timeout, plan))
+
+
+async def _drive_async(plan: Plan[T], timeout: Timeout, answers_sync: bool) -> T:
+    if answers_sync and timeout is None:
+        return await drive_in_thread(partial(drive_sync, plan))
+    return await runtime.wrap(_within(timeout, plan))
+
+
+async def run_change(plan: Plan[T], *, answers_sync: bool) -> T:
+    """Run a change and await its result.
+
+    Cancelling the caller cancels the change, and comes back when that has ended: a commit that is past the point of no
+    return is then visible, and nothing is written or removed any more.
+    """
+    if call_metrics.watchers:
+        with call_metrics.count_call(plan):
+            return await _drive_change(plan, answers_sync)
+    return await _drive_change(plan, answers_sync)
+
+
+async def _drive_change(plan: Plan[T], answers_sync: bool) -> T:
+    if answers_sync:
+        return await drive_in_thread(partial(drive_sync, plan))
+    await runtime.load_modules(feeding.__name__)
+    return await feeding.wrap_fed(_nothing(), lambda _: drive_async(plan))
+
+
+def begin_plan(
+    plan: Plan[None], ended: Callable[[BaseException | None], None], *, answers_sync: bool
+) -> Callable[[], None]:
+    """Run a plan beside whoever asks for it, who need not wait and may end before it does.
+
+    ended  called when it has ended, with what it failed with; from the thread that ran it
+    answers_sync  whether the store answers in any thread
+
+    Gives what cancels it, from any thread. Raises `RuntimeError` where the process is shutting down.
+    """
+    if answers_sync:
+        return begin_in_thread(partial(drive_sync, plan), ended)
+    return runtime.begin(drive_async(plan), ended)
+
+
+async def _nothing() -> AsyncIterator[Any]:
+    """A change that takes no rows asks for none."""
+    for item in list[Any]():
+        yield item
+
+
+def _within(timeout: Timeout, plan: Plan[T]) -> Coroutine[Any, Any, T]:
+    if timeout is None:
+        return drive_async(plan)
+    return runtime.within(runtime.seconds(timeout), drive_async(plan))

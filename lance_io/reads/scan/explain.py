@@ -1,0 +1,354 @@
+"""Which bytes a scan or a take would ask for, without reading a single row.
+
+The computations that read (opening files, pages, pieces of scans) are run as they are: what they ask for as metadata or
+page index is read and answered, and at the first range of data they are stopped. Metadata and indexes stay in the
+search cache, so explaining a take also warms it up; `cold=True` explains with an empty cache, and leaves the dataset's
+alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import numpy as np
+
+from lance_io.encodings.api import RowSelection
+from lance_io.encodings.item_reads import ItemSelection, read_items, reads_items
+from lance_io.encodings.rounds import together
+from lance_io.errors import FormatError
+from lance_io.file.file_requests import ReadFile, truncation_error
+from lance_io.file.file_steps import Suffix, one_request, served_by
+from lance_io.file.open.leaf_projection import Projection
+from lance_io.file.open.open_file import open_cached
+from lance_io.file.row_indices import row_numbers
+from lance_io.file.scan.page_slices import goes_with
+from lance_io.file.scan.readahead import file_pieces, group_bytes
+from lance_io.plans.lazy_module import later
+from lance_io.plans.plan import Together
+from lance_io.plans.store_requests import Read
+from lance_io.reads.rows.deletions_and_ids import load_row_columns
+from lance_io.reads.rows.item_columns import split_items
+from lance_io.reads.rows.read_rows import is_taken, read_bytes
+from lance_io.reads.scan.io_plan import IoPlan, Ledger, Merging
+from lance_io.reads.scan.ordering import Ordering
+from lance_io.reads.scan.scan_plan import plan_scan
+from lance_io.reads.takes.take_rows import group_positions
+from lance_io.reads.version.column_lists import project_taken
+from lance_io.reads.version.session import Session
+from lance_io.spans import Ranges
+from lance_io.store.api import CLOUD, InvalidRange, ShortRead
+from lance_io.store.costs import costs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    import pyarrow as pa
+
+    from lance_io.encodings.api import PageIndex, PageLayout
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.column_pages import Column
+    from lance_io.file.open.file_source import ReadContext
+    from lance_io.file.open.leaf_projection import FileColumns
+    from lance_io.file.scan.page_slices import Piece
+    from lance_io.file.scan.readahead import Span
+    from lance_io.io.cache import SearchCache
+    from lance_io.plans.plan import Plan, Request
+    from lance_io.reads.scan import nearest as searches
+    from lance_io.reads.scan.pipeline import ScanPlan
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.version.column_lists import Projection as OutputProjection
+    from lance_io.reads.version.column_lists import Selection
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.spans import IntArray, Steps
+    from lance_io.store.costs import RequestCosts
+else:
+    searches = later("lance_io.reads.scan.nearest")
+
+T = TypeVar("T")
+_NO_ITEMS: Final[Mapping[int, IntArray]] = MappingProxyType({})
+
+
+def explain_take(
+    state: DatasetState,
+    indices: Any,
+    columns: Selection = None,
+    *,
+    cold: bool = False,
+    store: str | RequestCosts | None = None,
+) -> Plan[IoPlan]:
+    """What `take(indices, columns)` would ask for.
+
+    indices  positions among the rows that are left, as for `take`
+    cold     as if nothing had been read before
+    store    as for `explain_scan`
+    Raises what `take` raises before it reads data, and `UsageError` for an unknown store.
+    """
+    state = _fresh(state) if cold else state
+    costs = None if store is None else costs_of(store)
+    projection, items = split_items(state.schema, project_taken(state.schema, columns))
+    ledger = Ledger(_merging(state, "take", costs))
+    grouped, number = yield from _watch(ledger, group_positions(state, row_numbers(indices)))
+    fields = Projection(state.pruned_fields(projection.data_paths))
+    files = [
+        _take_file(ledger, state.context, here, offsets, number, items)
+        for place, offsets in grouped.groups
+        for here in fields.locate(state.sources[place])
+    ]
+    last: list[int] = yield Together(files)
+    if projection.system_names and grouped.groups:
+        places = [place for place, _ in grouped.groups]
+        names = projection.system_names
+        yield from _watch(ledger, load_row_columns(state, places, names), max(last, default=number))
+    return _plan(state, ledger, costs)
+
+
+def explain_scan(
+    state: DatasetState, options: ScanOptions, *, cold: bool = False, store: str | RequestCosts | None = None
+) -> Plan[IoPlan]:
+    """What a scan with these options would ask for, when all of it is read.
+
+    cold   as if nothing had been read before
+    store  as if the table were in such a store, by its name or its costs: what is asked for shares requests as there,
+           and is priced as there; None: in its own
+    Raises what the scan raises before it reads data, and `UsageError` for an unknown store.
+    """
+    state = _fresh(state) if cold else state
+    costs = None if store is None else costs_of(store)
+    ledger = Ledger(_merging(state, "scan", costs))
+    projection: OutputProjection | None = None
+    if options.nearest is not None:
+        ledger.notes.append("the columns of the rows that are found are read afterwards")
+        options, projection = searches.scan_part(state, options)
+    if options.order_by:
+        ordering = Ordering(state, options)
+        options, projection = ordering.options, ordering.projection
+        ledger.notes.append("the rows are sorted when all of them have been read")
+    plan, number = yield from _watch(ledger, plan_scan(state, options, projection))
+    fields = plan.early_read or Projection([])
+    if is_taken(state, plan):
+        ledger.merging = _merging(state, "take", costs)
+        files: list[Plan[Any]] = [
+            _take_file(ledger, state.context, here, np.arange(span.start, span.end, dtype=np.int64), number)
+            for span in plan.spans
+            for here in fields.locate(state.sources[span.place])
+        ]
+    else:
+        files = [
+            _scan_file(ledger, state.context, here, index, (state.sources[span.place], span.start, span.end), number)
+            for index, span in enumerate(plan.spans)
+            for here in fields.locate(state.sources[span.place])
+        ]
+    yield Together(files)
+    _note_unknown(ledger, plan, options)
+    return _plan(state, ledger, costs)
+
+
+def _fresh(state: DatasetState) -> DatasetState:
+    return replace(state, session=Session())
+
+
+def _merging(state: DatasetState, kind: Literal["scan", "take"], costs: RequestCosts | None) -> Merging:
+    if costs is not None:
+        return Merging.of(CLOUD.with_costs(costs), kind, now=False)
+    return Merging.of(state.context.store.profile, kind, now=state.is_local)
+
+
+def _plan(state: DatasetState, ledger: Ledger, costs: RequestCosts | None) -> IoPlan:
+    costs = costs or state.context.store.profile.costs
+    return IoPlan(ledger.rounds(), state.location.path, tuple(ledger.notes), costs)
+
+
+def _note_unknown(ledger: Ledger, plan: ScanPlan, options: ScanOptions) -> None:
+    if plan.late:
+        ledger.notes.append(f"{', '.join(plan.late)}: read afterwards, for the rows that pass the filter")
+    if plan.limit is not None:
+        ledger.notes.append(f"the scan ends as soon as {plan.limit + plan.skip} rows have passed the filter")
+    if options.blob_handling == "all_binary":
+        ledger.notes.append("the bytes of blobs are read afterwards, where their descriptions say")
+
+
+# -- one file --------------------------------------------------------------------------------------------------------
+
+
+def _take_file(
+    ledger: Ledger,
+    context: ReadContext,
+    here: FileColumns,
+    rows: IntArray,
+    number: int,
+    items: Mapping[int, IntArray] = _NO_ITEMS,
+) -> Plan[int]:
+    """Rows of one file; its pages go side by side. Returns the number of the last round.
+
+    items  of which leaves, by id, only these items of each list are wanted
+    """
+    key = here.ref.key
+    steps = _page_reads(context, here, rows, items)
+    reads, number = yield from _until_data(ledger, context, key, steps, number)
+    last = number
+    for read in reads or []:
+        _, reached = yield from _until_data(ledger, context, key, read, number)
+        last = max(last, reached)
+    return last
+
+
+def _page_reads(
+    context: ReadContext, here: FileColumns, rows: IntArray, items: Mapping[int, IntArray]
+) -> FileSteps[list[Steps[pa.Array]]]:
+    """What a take does before it reads rows: opening the file, loading page indexes. Gives the reading of each page."""
+    file, tail = yield from open_cached(context, here.ref, here.columns)
+    if len(rows) and rows[-1] >= file.num_rows:
+        raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
+    columns = zip(file.view(here).columns, here.leaf_ids, strict=True)
+    pages = [page for column, leaf_id in columns for page in _split_rows(column, rows, items.get(leaf_id))]
+    try:
+        indexes = yield from served_by(tail, together([_load_index(context.cache, page) for page in pages]))
+    except FormatError as error:
+        error.path = file.key
+        raise
+    return [served_by(tail, page.read(index)) for page, index in zip(pages, indexes, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PageRows:
+    """Rows wanted of one page; `key` is that of its index in the search cache, `items` those wanted of its lists."""
+
+    layout: PageLayout
+    key: tuple[Any, ...]
+    rows: RowSelection
+    where: str
+    items: ItemSelection | None
+
+    def read(self, index: PageIndex | None) -> Steps[pa.Array]:
+        """What a take reads of it."""
+        if self.items is None:
+            return self.layout.read(index, self.rows)
+        return read_items(self.layout, index, self.items)
+
+
+def _split_rows(column: Column, rows: IntArray, items: IntArray | None) -> list[_PageRows]:
+    """The rows by page; of each only some items of its list, where pages are read so."""
+    cuts = rows.searchsorted(column.row_starts)
+    slots = column.path.slots_per_row
+    found = []
+    for number, (page, key) in enumerate(zip(column.pages, column.keys, strict=True)):
+        relative = rows[cuts[number] : cuts[number + 1]] - column.row_starts[number]
+        if len(relative):
+            selection = RowSelection.of_rows(relative).scale(slots)
+            wanted = None
+            if items is not None and reads_items(page):
+                wanted = ItemSelection(relative.repeat(len(items)), np.tile(items, len(relative)))
+            found.append(_PageRows(page, key, selection, f"{column.where}, page {number}", wanted))
+    return found
+
+
+def _load_index(cache: SearchCache, page: _PageRows) -> Steps[PageIndex | None]:
+    index: PageIndex | None = cache.get(page.key)
+    ranges = page.layout.index_ranges() if index is None else None
+    if ranges is None:
+        return index
+    fetched = yield ranges
+    try:
+        index = page.layout.load_index(fetched)
+    except FormatError as error:
+        raise error.within(page.where) from error.__cause__
+    cache.put(page.key, index, index.nbytes)
+    return index
+
+
+def _scan_file(ledger: Ledger, context: ReadContext, here: FileColumns, at: int, span: Span, number: int) -> Plan[None]:
+    """Physical rows of one file; its pieces go side by side.
+
+    at    number of the span
+    span  fragment, first row, end row
+    """
+    key = here.ref.key
+    found, number = yield from _until_data(ledger, context, key, _file_pieces(context, here, span), number)
+    jobs: list[list[Piece]] = []
+    for piece in sorted(found or [], key=lambda one: one.row_start):
+        if jobs and goes_with(piece, jobs[-1][0], sum(one.num_bytes for one in jobs[-1]), group_bytes()):
+            jobs[-1].append(piece)
+        else:
+            jobs.append([piece])
+    for index, job in enumerate(jobs):
+        group = (at, index if ledger.merging.apart else None)
+        for piece in job:
+            yield from _until_data(ledger, context, key, piece.steps(), number, group)
+
+
+def _file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileSteps[list[Piece]]:
+    _, start, end = span
+    if start == end:
+        return []
+    found = yield from file_pieces(context, here, span)
+    return [piece for _, piece in found]
+
+
+# -- driving ---------------------------------------------------------------------------------------------------------
+
+
+def _until_data(
+    ledger: Ledger,
+    context: ReadContext,
+    key: str,
+    steps: FileSteps[T],
+    number: int,
+    group: Hashable = None,
+) -> Plan[tuple[T | None, int]]:
+    """Run a file computation, writing down its ranges; it ends, or is stopped where it asks for data.
+
+    number  of the last round before it
+    Gives its result (None when it was stopped), and the number of the last round of it.
+    """
+    try:
+        request = next(steps)
+        while True:
+            answer: Any
+            if isinstance(request, Ranges):
+                number += 1
+                ledger.add(number, key, request, group)
+                if request.purpose == "data":
+                    return None, number
+                answer = yield from read_bytes(context, key, request)
+            elif isinstance(request, Suffix):
+                number += 1
+                answer = yield ReadFile(context, key, one_request(request))
+                start = answer.file_bytes - memoryview(answer.buffer).nbytes
+                ledger.add(number, key, Ranges.of((start, answer.file_bytes), purpose="metadata"), group)
+            else:
+                answer = yield ReadFile(context, key, one_request(request))
+            request = steps.send(answer)
+    except StopIteration as done:
+        return done.value, number
+    except (ShortRead, InvalidRange) as error:
+        raise truncation_error(key, error) from error
+    finally:
+        steps.close()
+
+
+def _watch(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, int]]:
+    """Run a plan of this room, writing down the objects that it reads whole; with the number of its last round."""
+    try:
+        ask: Request[Any] = next(plan)
+        while True:
+            try:
+                if isinstance(ask, Together):
+                    results: list[tuple[Any, int]] = yield Together([_watch(ledger, p, number) for p in ask.plans])
+                    number = max((reached for _, reached in results), default=number)
+                    answer: Any = [value for value, _ in results]
+                else:
+                    answer = yield ask
+                    if isinstance(ask, Read):
+                        number += 1
+                        size = memoryview(answer).nbytes
+                        ledger.add(number, ask.key, Ranges.of((0, size), purpose="metadata"))
+            except Exception as error:  # the plan decides what a failed answer means
+                ask = plan.throw(error)
+            else:
+                ask = plan.send(answer)
+    except StopIteration as finished:
+        return finished.value, number
+    finally:
+        plan.close()

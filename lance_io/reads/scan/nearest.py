@@ -1,0 +1,341 @@
+"""Vector search: the rows whose vectors are nearest to a query, found by looking at all of them.
+
+    plan_search  which rows are scanned: the vectors, and the filter's columns where it comes first
+    batches      -> `FlatSearch`, a few at once on the CPU pool; k rows and their distances are kept
+    take         the columns of the result, of the rows that were found, in one round
+    then         the filter where it comes after, order, limit
+
+Indices of the table are not read: the answer is exact, with or without them. All that an index decides is the metric
+where none is asked for, and which fragments a `fast_search` looks at: those that it covers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.errors import UsageError
+from lance_io.format.wire import parse_message
+from lance_io.index.vector.distances import Metric
+from lance_io.index.vector.flat_search import FlatSearch, SearchTerms
+from lance_io.index.vector.nearest_rows import Scored
+from lance_io.levels.arrays import true_positions, values_of
+from lance_io.plans.cpu_requests import Begin, Result
+from lance_io.plans.plan import Import
+from lance_io.plans.streams import EachInPlan
+from lance_io.proto import table_pb2
+from lance_io.reads.rows.rebatch import empty_columns
+from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
+from lance_io.reads.scan.ordering import Ordering
+from lance_io.reads.scan.scan_plan import explain as explain_plan
+from lance_io.reads.scan.scan_plan import plan_scan
+from lance_io.reads.scan.search_columns import (
+    SearchColumns,
+    found_arrays,
+    found_names,
+    found_schema,
+    nearest_projection,
+    query_of,
+)
+from lance_io.reads.scan.stream import ScanRun
+from lance_io.reads.scan.vector_query import K, vector_column
+from lance_io.reads.takes.take_rows import prepare, take_grouped
+from lance_io.reads.version.column_lists import COMPILER, OutputColumn, Projection
+from lance_io.reads.version.index_entries import load_indices
+from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID, system_field
+from lance_io.records import dataclass
+from lance_io.runtime import cpu_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lance_io.filters import Predicate
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.scan.pipeline import ScanPlan
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.scan.scan_statistics import ScanWatch
+    from lance_io.reads.scan.vector_query import VectorColumn, VectorQuery
+    from lance_io.reads.version.state import DatasetState, FragmentPlace
+
+_DETAILS: Final = "VectorIndexDetails"
+_INDEX_METRICS: Final = (Metric.L2, Metric.COSINE, Metric.DOT, Metric.HAMMING)
+_VECTOR: Final = "vector"
+_NONE: Final = np.empty(0, np.int64)
+SCORED_BYTES: Final = 20  # of a row that is kept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchPlan:
+    """A search before its first row is read.
+
+    terms    what is looked for
+    options  of the scan that gives the vectors
+    scan     the scan; its columns are the vector, the address, and the row id where that is another number
+    names    columns that the search adds
+    """
+
+    terms: SearchTerms
+    options: ScanOptions
+    scan: ScanPlan
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """Rows that were found, by query and then by distance.
+
+    queries  i32[n]
+    """
+
+    queries: np.ndarray[Any, Any]
+    rows: Scored
+
+    def __getitem__(self, chosen: Any) -> _Found:
+        return _Found(self.queries[chosen], self.rows[chosen])
+
+
+def plan_search(state: DatasetState, options: ScanOptions) -> Plan[SearchPlan]:
+    """Everything that is decided before the first row is read. Raises `UsageError` for what no search can be asked."""
+    query = query_of(options)
+    if options.include_deleted_rows:
+        raise UsageError("Invalid user input: Cannot include deleted rows in a nearest neighbor search")
+    column = vector_column(state.schema, query)
+    metric, covered = yield from _indexed(state, query, column)
+    k = options.limit if query.k is None and options.limit is not None else query.k or K
+    if not k:
+        raise UsageError("Invalid user input: k must be positive")
+    terms = SearchTerms(column.metric(metric), column.queries(query), k, column.is_multi, query.lower, query.upper)
+    scanned, projection = _scan_of(state, options, column)
+    if options.hints.get("fast_search"):
+        chosen = [place for place in state.scanned_places(options.fragments) if state.fragment_ids[place] in covered]
+        scanned = replace(scanned, fragments=_named(state, chosen))
+    plan = yield from plan_scan(state, scanned, projection)
+    return SearchPlan(terms, scanned, plan, found_names(query, column.is_multi))
+
+
+def _named(state: DatasetState, places: Sequence[int]) -> tuple[int | FragmentPlace, ...]:
+    return tuple(state.fragment_ids[place] for place in places)
+
+
+def _scan_of(state: DatasetState, options: ScanOptions, column: VectorColumn) -> tuple[ScanOptions, Projection]:
+    """The scan that gives the vectors, and its columns."""
+    is_first = bool(options.hints.get("prefilter"))
+    scanned = replace(
+        options,
+        nearest=None,
+        columns=[],
+        filter=options.filter if is_first else None,
+        limit=None,
+        offset=None,
+        order_by=None,
+        with_row_id=None,
+        with_row_address=None,
+        blob_handling=None,
+    )
+    outputs = [
+        OutputColumn(_VECTOR, column.path, pa.field(_VECTOR, column.dtype)),
+        OutputColumn("address", (ROW_ADDRESS,), system_field("address")),
+    ]
+    if state.has_stable_row_ids:
+        outputs.append(OutputColumn("id", (ROW_ID,), system_field("id")))
+    return scanned, Projection(tuple(outputs), None)
+
+
+def _indexed(
+    state: DatasetState, query: VectorQuery, column: VectorColumn
+) -> Plan[tuple[Metric | None, frozenset[int]]]:
+    """The metric of a search, and the ids of the fragments that an index of the column with that metric covers."""
+    if not (query.use_index and state.has_index):
+        return query.metric, frozenset()
+    metric, covered = query.metric, frozenset[int]()
+    for entry in (yield from load_indices(state)):
+        details = None if entry.message is None else entry.message.index_details
+        if details is None or [*entry.fields] != [column.field.id] or not details.type_url.endswith(_DETAILS):
+            continue
+        number = parse_message(table_pb2.VectorIndexDetails, details.value, "index details").metric
+        its_metric = _INDEX_METRICS[number] if number < len(_INDEX_METRICS) else None
+        metric = metric or its_metric
+        if its_metric is metric:
+            covered |= entry.fragment_ids or frozenset()
+    return metric, covered
+
+
+def search(
+    state: DatasetState, options: ScanOptions, projection: Projection | None, watch: ScanWatch | None
+) -> Plan[pa.Table]:
+    """What is found, as a table, filtered, ordered and cut as the options say.
+
+    projection  output columns, where they are not those of the options
+    """
+    projection = projection or nearest_projection(state, options)
+    ordering = Ordering(state, options, projection) if options.order_by else None
+    if ordering is not None:
+        projection = ordering.projection
+    found, predicate, names = yield from _search(state, options, watch)
+    is_cut = predicate is None and ordering is None
+    if is_cut:
+        found = found[_window(options)]
+    if predicate is not None and state.schema.has_blobs:  # whose descriptions the result may not have
+        found, predicate = (yield from _filtered(state, predicate, names, found)), None
+    table = yield from _take(state, SearchColumns.of(state, projection, predicate, names), found)
+    if ordering is not None:
+        return (yield from ordering.finish(table))
+    if is_cut:
+        return table
+    chosen = _window(options)
+    return table.slice(chosen.start, None if chosen.stop is None else chosen.stop - chosen.start)
+
+
+def count_found(state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -> Plan[int]:
+    """How many rows a search finds. Raises `UsageError` for one with a limit or an offset."""
+    if options.limit is not None or options.offset is not None:
+        raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
+    found, predicate, names = yield from _search(state, options, watch)
+    if predicate is None:
+        return len(found.rows)
+    return len((yield from _filtered(state, predicate, names, found)).rows)
+
+
+def _window(options: ScanOptions) -> slice:
+    first = options.offset or 0
+    return slice(first, None if options.limit is None else first + options.limit)
+
+
+def _search(
+    state: DatasetState, options: ScanOptions, watch: ScanWatch | None
+) -> Plan[tuple[_Found, Predicate | None, tuple[str, ...]]]:
+    """The rows that are found, the filter that is still to be computed, and the columns that the search adds."""
+    nearest_projection(state, options)
+    if options.filter is not None:
+        yield Import(COMPILER)
+    names = found_names(query_of(options), vector_column(state.schema, query_of(options)).is_multi)
+    predicate = None
+    if options.filter is not None and not options.hints.get("prefilter"):
+        predicate = _bind(state, options.filter, names)
+    plan = yield from plan_search(state, options)
+    if watch is not None:
+        watch.planned(plan.scan)
+    found = yield from _run(state, plan, watch)
+    return found, predicate, names
+
+
+def _bind(state: DatasetState, filter: Any, names: tuple[str, ...]) -> Predicate:
+    """A filter of what was found, which may name the distance."""
+    from lance_io.filters import compile_filter  # loads the parser: only for filters
+
+    added = found_schema(state.schema, names).fields[len(state.schema.fields) :]
+    fields = [*state.stored_schema, *(pa.field(one.name, one.arrow_type, one.nullable) for one in added)]
+    return compile_filter(filter, pa.schema(fields))
+
+
+def _run(state: DatasetState, plan: SearchPlan, watch: ScanWatch | None) -> Plan[_Found]:
+    searched = FlatSearch(plan.terms)
+    under_way: deque[Any] = deque()
+    run = ScanRun(state, plan.scan, plan.options, None, watch)
+
+    def look(item: tuple[int, pa.RecordBatch]) -> Plan[None]:
+        """Search a batch beside the reading of the next; no more than there are processors at once."""
+        _, batch = item
+        if len(under_way) >= cpu_count():
+            yield Result(under_way.popleft())
+        num_bytes = batch.get_total_buffer_size() * len(plan.terms.queries)
+        under_way.append((yield Begin(partial(_look, searched, batch), num_bytes)))
+
+    try:
+        yield EachInPlan(run.batches(), look)
+        while under_way:
+            yield Result(under_way.popleft())
+    finally:
+        for job in under_way:
+            job.cancel()
+    parts: list[Scored] = yield Result(
+        (yield Begin(searched.found, plan.terms.k * plan.terms.num_results * SCORED_BYTES))
+    )
+    queries = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+    return _Found(queries, Scored.joined(parts))
+
+
+def _look(searched: FlatSearch, batch: pa.RecordBatch) -> None:
+    addresses = values_of(batch.column(1)).astype(np.int64)
+    ids = values_of(batch.column(batch.num_columns - 1))
+    searched.add(batch.column(0), ids, addresses)
+
+
+def _filtered(state: DatasetState, predicate: Predicate, names: tuple[str, ...], found: _Found) -> Plan[_Found]:
+    """The rows that pass a filter, of whose columns only these are read."""
+    columns = SearchColumns.of(state, Projection((), None), predicate, names)
+    masks = [columns.mask(part, arrays) for part, arrays in (yield from _parts(state, columns.taken, found))]
+    kept = np.concatenate([np.asarray(true_positions(mask)) + start for start, mask in _placed(masks)] or [_NONE])
+    return found[kept]
+
+
+def _placed(masks: Sequence[pa.BooleanArray]) -> Iterator[tuple[int, pa.BooleanArray]]:
+    """Masks, each with the number of rows before it."""
+    before = 0
+    for mask in masks:
+        yield before, mask
+        before += len(mask)
+
+
+def _take(state: DatasetState, columns: SearchColumns, found: _Found) -> Plan[pa.Table]:
+    """The result: the rows that were found with all of their columns, without those that the filter drops."""
+    parts = yield from _parts(state, columns.taken, found)
+    batches = [columns.batch(part, arrays) for part, arrays in parts]
+    return pa.Table.from_batches(batches, schema=columns.projection.arrow_schema)
+
+
+def _parts(
+    state: DatasetState, taken: Projection, found: _Found
+) -> Plan[list[tuple[pa.RecordBatch, dict[str, pa.Array]]]]:
+    """Columns of the rows that were found, in batches, each with what the search adds."""
+    addresses = found.rows.addresses
+    if not len(addresses):
+        return []
+    if taken.outputs:
+        grouped = group_rows(state.places_of(addresses >> OFFSET_BITS), addresses & OFFSET_MASK)
+        parts = (yield from take_grouped(state, grouped, prepare(state, taken))).to_batches()
+    else:
+        parts = [empty_columns(len(addresses), pa.schema([]))]
+    pairs, start = [], 0
+    for part in parts:
+        chosen = slice(start, start + part.num_rows)
+        start += part.num_rows
+        pairs.append((part, found_arrays(found.queries[chosen], found.rows.distances[chosen])))
+    return pairs
+
+
+def explain(state: DatasetState, options: ScanOptions) -> Plan[str]:
+    """The search as text, outermost step first."""
+    projection = nearest_projection(state, options)
+    if options.filter is not None:
+        yield Import(COMPILER)
+    plan = yield from plan_search(state, options)
+    lines = []
+    if options.order_by:
+        keys = ", ".join(f"{one.column_name} {'asc' if one.ascending else 'desc'}" for one in options.order_by)
+        lines.append(f"Sort: [{keys}]")
+    if options.limit is not None or options.offset:
+        lines.append(f"Limit: skip={options.offset or 0}, fetch={options.limit}")
+    predicate = None
+    if options.filter is not None and not options.hints.get("prefilter"):
+        predicate = _bind(state, options.filter, plan.names)
+        lines.append(f"Filter: {predicate}")
+    taken = SearchColumns.of(state, projection, predicate, plan.names).taken
+    names = list(dict.fromkeys(path[0] for path in taken.data_paths))
+    lines.append(f"Take: projection=[{', '.join(names)}]")
+    terms = plan.terms
+    lines.append(f"KNNVectorDistance: metric={terms.metric}, k={terms.k}, queries={terms.num_results}")
+    text = "".join("  " * depth + line + "\n" for depth, line in enumerate(lines))
+    inner = explain_plan(state, plan.scan, plan.options).splitlines()
+    return text + "".join("  " * len(lines) + line + "\n" for line in inner)
+
+
+def scan_part(state: DatasetState, options: ScanOptions) -> tuple[ScanOptions, Projection]:
+    """The scan of a search, for `explain_io`: its options and its columns."""
+    nearest_projection(state, options)
+    return _scan_of(state, options, vector_column(state.schema, query_of(options)))

@@ -1,0 +1,101 @@
+"""`order_by`: a scan that is collected, sorted and cut. Nothing streams here, sorting needs all rows.
+
+With a limit, only the ordering columns are read for all rows; the output columns follow for the rows that are left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import compute as pc
+from lance_io.errors import BindError
+from lance_io.levels.portable import compact
+from lance_io.levels.retype import holds_json
+from lance_io.reads.blobs.blob_values import with_binaries
+from lance_io.reads.rows.row_arithmetic import group_rows
+from lance_io.reads.scan.scan_plan import scan_projection
+from lance_io.reads.takes.take_rows import locate_addresses, prepare, take_grouped
+from lance_io.reads.version.column_lists import OutputColumn, Projection, project
+from lance_io.reads.version.system_columns import ROW_ADDRESS, system_field
+
+if TYPE_CHECKING:
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.version.state import DatasetState
+
+_ADDRESS: Final = "address"
+
+
+class Ordering:
+    """One ordered scan: run `options` with `projection`, then give the table to `finish`.
+
+    output  what the rows are shown as, where they are few and come with all of it
+    """
+
+    def __init__(self, state: DatasetState, options: ScanOptions, output: Projection | None = None) -> None:
+        assert options.order_by is not None
+        self._state = state
+        self._asked = options
+        self._output = output or scan_projection(state, options)
+        self._late = output is None and options.limit is not None and not options.include_deleted_rows
+        keys = [self._key(number, one.column_name) for number, one in enumerate(options.order_by)]
+        if self._late:
+            address = OutputColumn(_ADDRESS, (ROW_ADDRESS,), system_field(_ADDRESS))
+            self.projection = Projection((*keys, address), None)
+        else:
+            self.projection = replace(self._output, outputs=(*self._output.outputs, *keys))
+        self.options = replace(options, order_by=None, limit=None, offset=None)
+
+    def _key(self, number: int, name: str) -> OutputColumn:
+        try:
+            (column,) = self._state.shown(project(self._state.schema, [name]), self._asked.blob_handling).outputs
+        except BindError as error:
+            raise BindError(f"Column {name} not found: {error.message}") from error
+        dtype = column.field.type
+        if holds_json(dtype):  # sorted as it is stored, not by its text
+            dtype = self._stored_type(column)
+        return replace(column, name=_key_name(number), field=pa.field(_key_name(number), dtype))
+
+    def _stored_type(self, column: OutputColumn) -> pa.DataType:
+        field = self._state.field_at(column.path)
+        shown = with_binaries(field) if self._asked.blob_handling == "all_binary" else field.describe_blobs()
+        return shown.arrow_type
+
+    def finish(self, table: pa.Table) -> Plan[pa.Table]:
+        """Sort, cut and complete the rows of the scan."""
+        order = self._sort(table)
+        if not self._late:  # the keys go last: a table without columns would forget how many rows were taken
+            return _compact(table).take(order).select(range(len(self._output.outputs)))
+        addresses = table.column(_ADDRESS).take(order).to_numpy().astype(np.int64)
+        places, offsets = yield from locate_addresses(self._state, addresses)
+        prepared = prepare(self._state, self._output)
+        return (yield from take_grouped(self._state, group_rows(places, offsets), prepared))
+
+    def _sort(self, table: pa.Table) -> pa.Array:
+        assert self._asked.order_by is not None
+        from lance_io.filters.value_order import sortable
+
+        first_key = 0 if self._late else len(self._output.outputs)
+        keys, ways = {}, []
+        for number, one in enumerate(self._asked.order_by):
+            name = _key_name(number)
+            keys[name] = sortable(table.column(first_key + number), nulls_below=one.nulls_first is one.ascending)
+            direction = "ascending" if one.ascending else "descending"
+            ways.append((name, direction, "at_start" if one.nulls_first else "at_end"))
+        order = pc.sort_indices(pa.table(keys), sort_keys=ways)
+        first = min(self._asked.offset or 0, len(order))
+        return order.slice(first, self._asked.limit)
+
+
+def _key_name(number: int) -> str:
+    return f"key {number}"  # a blank cannot clash: outputs are selected by position
+
+
+def _compact(table: pa.Table) -> pa.Table:
+    """The table with chunks from which rows may be selected."""
+    columns = [pa.chunked_array([compact(chunk) for chunk in one.chunks], one.type) for one in table.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)

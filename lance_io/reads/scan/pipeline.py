@@ -1,0 +1,600 @@
+"""From decoded rows of fragments to the batches of a scan, without I/O of its own.
+
+    batch of a fragment -> deleted rows dropped -> filter -> limit -> remaining columns -> output columns
+
+Batches of small fragments stay together where they were decoded together, and are filtered together in any case:
+computing a filter costs the same for ten rows and for a thousand.
+Columns that a selective filter makes superfluous are read late, for the rows that are left: the pipeline collects
+such rows and asks for the rest of their columns in one take (`Late`). The drivers are in `stream`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import compute as pc
+from lance_io.file.scan.batches import JoinedBatch, ScanBatch
+from lance_io.levels.arrays import booleans, memory_bytes, numbers, true_positions
+from lance_io.levels.portable import compact
+from lance_io.levels.retype import batch_as, concat
+from lance_io.levels.row_bytes import fixed_bits
+from lance_io.limits import MIB
+from lance_io.plans.streams import Items
+from lance_io.reads.rows.rebatch import empty_columns
+from lance_io.reads.rows.row_arithmetic import kept_runs
+from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from lance_io.file.open.leaf_projection import Projection as FileProjection
+    from lance_io.filters import Predicate
+    from lance_io.format.schema import Field
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
+    from lance_io.reads.blobs.blob_values import BlobBinaries
+    from lance_io.reads.rows.read_rows import RowReader
+    from lance_io.reads.rows.row_arithmetic import LiveRows
+    from lance_io.reads.rows.row_columns import RowColumns
+    from lance_io.reads.version.column_lists import Projection
+    from lance_io.spans import IntArray
+
+    Batch = ScanBatch | JoinedBatch
+    Cut = Callable[[list[tuple[int, pa.RecordBatch]]], Iterable[Any]]
+
+DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
+LATE_ROWS_FIRST = 16  # rows of columns that may be large are read late at first where a round takes time, else one,
+LATE_GROWTH = 32  # and so many times as many next,
+LATE_BYTES = 16 * MIB  # up to about this
+NARROW_BITS = 8 * 1024  # of a value, with which 64 Ki rows are that much
+WAITING_BYTES_MAX = 64 * MIB  # of rows whose other columns are not read yet
+RUN_ROWS_MIN = 1024  # fewer rows between two deleted ones on average: copying them together beats slicing
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A physical row range of one fragment.
+
+    place       the fragment's place in the table
+    start, end  offsets
+    """
+
+    place: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What a scan reads and makes of it.
+
+    spans          row ranges, in the order of the result
+    live           which rows are left, by place, for every fragment of `spans`
+    row_columns    makes the system columns that the scan needs
+    projection     output columns
+    early, late    top-level columns read for all rows, and for the rows that pass the filter; names in schema order
+    early_read, late_read  what is read of them, None where there are none
+    predicate      the filter, or None
+    skip, limit    rows to leave out of what passes the filter, and how many to give after that (None: all)
+    keep_deleted   deleted rows are part of the result, with a null row id
+    num_batches, num_batches_skipped  batches of files of version 0.1 whose statistics were looked at, and those of them
+                   that are not read
+    """
+
+    spans: tuple[Span, ...]
+    live: dict[int, LiveRows]
+    row_columns: RowColumns
+    projection: Projection
+    early: tuple[str, ...]
+    early_read: FileProjection | None
+    late: tuple[str, ...] = ()
+    late_read: FileProjection | None = None
+    predicate: Predicate | None = None
+    skip: int = 0
+    limit: int | None = None
+    keep_deleted: bool = False
+    num_batches: int = 0
+    num_batches_skipped: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Physical rows of all spans."""
+        return sum(span.end - span.start for span in self.spans)
+
+
+@dataclass(slots=True, eq=False)
+class _Rows:
+    """Rows of one span on their way: which they are, and the columns known so far, by name.
+
+    first    offset of the first row
+    chosen   i64[num_rows] offsets once rows were left out; None while they are `first .. first + num_rows`
+    left     which of these are left, by position or as a mask, until somebody asks for their offsets
+    """
+
+    span: int
+    first: int
+    num_rows: int
+    chosen: IntArray | None
+    columns: dict[str, pa.Array]
+    left: IntArray | pa.BooleanArray | None = None
+
+    @property
+    def offsets(self) -> IntArray:
+        if self.left is not None:
+            left = true_positions(self.left) if isinstance(self.left, pa.BooleanArray) else self.left
+            self.chosen = left + self.first if self.chosen is None else self.chosen[left]
+            self.left = None
+        if self.chosen is None:
+            return np.arange(self.first, self.first + self.num_rows, dtype=np.int64)
+        return self.chosen
+
+    @property
+    def parts(self) -> list[tuple[int, IntArray]]:
+        """The span, and the offsets of the rows in it."""
+        return [(self.span, self.offsets)]
+
+    @property
+    def counts(self) -> list[tuple[int, int]]:
+        """The span, and how many rows it has."""
+        return [(self.span, self.num_rows)]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether no row was left out between the first and the last."""
+        return self.chosen is None and self.left is None
+
+    def slice(self, start: int, end: int) -> _Rows:
+        if start == 0 and end == self.num_rows:
+            return self
+        sliced = {name: one.slice(start, end - start) for name, one in self.columns.items()}
+        chosen = None if self.is_run else self.offsets[start:end]
+        return _Rows(self.span, self.first + start, end - start, chosen, sliced)
+
+    def keep(self, mask: pa.BooleanArray) -> _Rows:
+        """The rows where `mask` (without nulls) is true."""
+        num_rows = mask.true_count
+        if num_rows == self.num_rows:
+            return self
+        if num_rows == 0:
+            return self.slice(0, 0)
+        chosen = None if self.is_run else self.offsets
+        if num_rows > self.num_rows * DENSE_MIN:
+            columns = {name: compact(one).filter(mask) for name, one in self.columns.items()}
+            return _Rows(self.span, self.first, num_rows, chosen, columns, mask)
+        kept = true_positions(mask)
+        indices = numbers(kept)
+        columns = {name: pc.take(compact(one), indices, boundscheck=False) for name, one in self.columns.items()}
+        return _Rows(self.span, self.first, num_rows, chosen, columns, kept)
+
+
+@dataclass(slots=True, eq=False)
+class _Spans:
+    """All rows of several spans.
+
+    span        the first one
+    row_counts  of each
+    columns     known so far, by name
+    """
+
+    span: int
+    row_counts: Sequence[int]
+    num_rows: int
+    columns: dict[str, pa.Array]
+
+    @property
+    def parts(self) -> list[tuple[int, IntArray]]:
+        """The spans, each with the offsets of its rows."""
+        return [(span, np.arange(num_rows, dtype=np.int64)) for span, num_rows in self.counts]
+
+    @property
+    def counts(self) -> list[tuple[int, int]]:
+        """The spans, and how many rows each has."""
+        return list(enumerate(self.row_counts, self.span))
+
+
+class _Joined:
+    """Rows of several spans that passed the filter together.
+
+    columns  known so far, by name
+    parts    spans in order, each with the offsets of its rows
+    """
+
+    __slots__ = ("columns", "num_rows", "parts")
+
+    def __init__(self, columns: dict[str, pa.Array], parts: list[tuple[int, IntArray]], num_rows: int) -> None:
+        self.columns = columns
+        self.parts = parts
+        self.num_rows = num_rows
+
+    @classmethod
+    def of(cls, sources: list[_Rows | _Spans], mask: pa.BooleanArray, names: Iterable[str]) -> _Joined:
+        """The rows of the sources where `mask`, over all of them, is true, with these of their columns."""
+        passing = true_positions(mask)
+        spans = [(rows, span, num_rows) for rows in sources for span, num_rows in rows.counts]
+        borders = np.cumsum([0, *[num_rows for _, _, num_rows in spans]])
+        bounds = np.searchsorted(passing, borders)
+        parts = []
+        for at in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+            rows, span, _ = spans[at]
+            places = passing[bounds[at] : bounds[at + 1]] - borders[at]
+            if isinstance(rows, _Rows):
+                places = places + rows.first if rows.is_run else rows.offsets[places]
+            parts.append((span, places))
+        columns = _taken(sources, passing, names) if parts else {}
+        return cls(columns, parts, len(passing))
+
+    @property
+    def counts(self) -> list[tuple[int, int]]:
+        """The spans, and how many rows each has."""
+        return [(span, len(offsets)) for span, offsets in self.parts]
+
+    def slice(self, start: int, end: int) -> _Joined:
+        """Rows `start` to `end`."""
+        if start == 0 and end == self.num_rows:
+            return self
+        parts, before = [], 0
+        for span, offsets in self.parts:
+            kept = offsets[max(0, start - before) : max(0, end - before)]
+            before += len(offsets)
+            if len(kept):
+                parts.append((span, kept))
+        columns = {name: one.slice(start, end - start) for name, one in self.columns.items()}
+        return _Joined(columns, parts, end - start)
+
+
+def _taken(sources: Sequence[_Rows | _Spans], passing: IntArray, names: Iterable[str]) -> dict[str, pa.Array]:
+    """Columns of the rows at these places of all sources, without copying those of which no row is wanted."""
+    bounds = np.searchsorted(passing, np.cumsum([0, *[rows.num_rows for rows in sources]]))
+    kept: list[_Rows | _Spans] = []
+    indices: list[IntArray] = []  # of the rows that are wanted among all rows of `kept`
+    num_left_out = 0
+    for rows, start, end in zip(sources, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        if start == end:
+            num_left_out += rows.num_rows
+        else:
+            kept.append(rows)
+            indices.append(passing[start:end] - num_left_out)
+    joined = {name: concat([rows.columns[name] for rows in kept]) for name in names}
+    if sum(map(len, indices)) == sum([rows.num_rows for rows in kept]):
+        return joined
+    taken = numbers(np.concatenate(indices))
+    return {name: pc.take(compact(column), taken, boundscheck=False) for name, column in joined.items()}
+
+
+def _is_narrow(field: Field) -> bool:
+    """Whether the type of a field says that as many values as are read at once are small."""
+    bits = fixed_bits(field.arrow_type)
+    return bits is not None and bits <= NARROW_BITS
+
+
+def _has_dictionary(field: Field) -> bool:
+    return any([pa.types.is_dictionary(one.arrow_type) for one in field.walk()])
+
+
+class Pipeline:
+    """The state of one scan. Feed it batches by `prepare` and `push`, then call `finish`; stop when `done`.
+
+    late_reader  reads `plan.late` for chosen rows; None when there are none
+    binaries     reads the bytes of blob columns that are wanted as binary; None when there are none
+    late_rows    how many rows are collected for one late read
+    apart        whether rows of several spans, all of them, are given out span by span
+    """
+
+    def __init__(
+        self,
+        plan: ScanPlan,
+        late_reader: RowReader | None,
+        binaries: BlobBinaries | None,
+        late_rows: int,
+        *,
+        apart: bool = False,
+    ) -> None:
+        self._plan = plan
+        self._apart = apart
+        self._late_reader = late_reader
+        self._binaries = binaries
+        self._late_rows = late_rows
+        self._skip = plan.skip
+        self._left = plan.limit
+        self._waiting: list[_Rows | _Joined] = []
+        self._waiting_bytes = 0  # of the columns that were read early
+        late, early = [() if one is None else one.fields for one in (plan.late_read, plan.early_read)]
+        is_one = all(map(_is_narrow, late)) or any(map(_has_dictionary, (*early, *late)))  # each has one of its own
+        waits = late_reader is not None and not late_reader.is_local
+        self._late_step = sys.maxsize if is_one else LATE_ROWS_FIRST if waits else 1
+        self._schema = plan.projection.arrow_schema
+        self._retype = plan.projection.is_retyped
+        wanted = set(plan.projection.system_names)
+        self._shown = plan.projection.source_names  # the rest is for the filter only
+        paths = () if plan.predicate is None else plan.predicate.paths
+        self._filter_names = list(dict.fromkeys(path[0] for path in paths))
+        self._filter_system = {name for name in self._filter_names if name in SYSTEM_COLUMNS}
+        self._output_system = wanted - self._filter_system
+
+    def done(self) -> bool:
+        """True when the limit is reached: nothing that follows can show."""
+        return self._left == 0
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether `prepare` has a filter to compute."""
+        return self._plan.predicate is not None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the scan may be done before all batches are in."""
+        return self._plan.limit is not None
+
+    @property
+    def joins(self) -> bool:
+        """Whether several batches may be prepared together.
+
+        All rows have to be looked at, and none may have a dictionary: fragments have dictionaries of their own, and
+        the indices of a column may not reach for the values of several.
+        """
+        if not self.is_filtered or self.is_limited or self._plan.skip:
+            return False
+        read = self._plan.early_read
+        return read is None or not any(map(_has_dictionary, read.fields))
+
+    def prepare(self, batches: list[Batch]) -> Sequence[_Rows | _Spans | _Joined]:
+        """What passes the filter of batches with the columns of `plan.early`. Runs in any thread.
+
+        batches  one, or several where `joins`
+        Gives what `push` takes.
+        """
+        first = batches[0]
+        if len(batches) == 1 and isinstance(first, ScanBatch):
+            return [rows if mask is None else rows.keep(mask) for rows, mask in self._passing(self._rows(first))]
+        if self._plan.predicate is None:
+            assert isinstance(first, JoinedBatch), "others come one by one"
+            if not self._has_deleted(first):
+                return [self._spans_of(first)]
+            return [rows for one in first.split() for rows, _ in self._passing(self._rows(one))]
+        sources = self._left_of(batches)
+        if not sources:
+            return []
+        mask = self._mask_of(sources)
+        return [_Joined.of(sources, mask, [name for name in sources[0].columns if name in self._shown])]
+
+    def push(self, prepared: Sequence[_Rows | _Spans | _Joined], cut: Cut) -> Stream:
+        """Take the next rows, as `prepare` has given them, and give the batches that are ready, each when it is.
+
+        cut  what is given of `[(span, record batch)]`
+
+        Of rows of several spans that are not given out apart the batch has the number of the first.
+        """
+        for rows in prepared:
+            kept = rows if isinstance(rows, _Spans) else self._limit(rows)
+            if not kept.num_rows:
+                continue
+            self._add_system(kept, self._output_system)
+            if self._late_reader is None:
+                is_split = self._apart and isinstance(kept, _Spans)
+                yield from self._give(kept.columns, kept.counts, cut, is_split=is_split)
+                continue
+            assert not isinstance(kept, _Spans), "there is a filter"
+            yield from self._wait(kept, cut)
+
+    def _wait(self, kept: _Rows | _Joined, cut: Cut) -> Stream:
+        """Have some rows wait for their late columns, which are read whenever enough do.
+
+        What values become is known when they are here: the first of those that may be large are few.
+        """
+        start = 0
+        while start < kept.num_rows:
+            rows_max = min(self._late_rows, self._late_step)
+            waiting = sum([one.num_rows for one in self._waiting])
+            few = max(1, rows_max - waiting) if self._late_step < sys.maxsize else kept.num_rows
+            part = kept.slice(start, min(kept.num_rows, start + few))
+            self._waiting.append(part)
+            self._waiting_bytes += sum([memory_bytes(one) for one in part.columns.values()])
+            start += part.num_rows
+            is_last = self.done() and start == kept.num_rows
+            if is_last or waiting + part.num_rows >= rows_max or self._waiting_bytes >= WAITING_BYTES_MAX:
+                yield from self._read_late(cut)
+
+    def finish(self, cut: Cut) -> Stream:
+        """Give what is still to come when all batches are in; as `push`."""
+        if self._waiting:
+            yield from self._read_late(cut)
+
+    def count(self, batches: list[Batch]) -> int:
+        """How many rows of batches pass the filter, whatever the limit; as `prepare`."""
+        first = batches[0]
+        if len(batches) == 1 and isinstance(first, ScanBatch):
+            passing = self._passing(self._rows(first))
+            return sum(rows.num_rows if mask is None else mask.true_count for rows, mask in passing)
+        sources = self._left_of(batches)
+        return self._mask_of(sources).true_count if sources else 0
+
+    def _rows(self, batch: ScanBatch) -> _Rows:
+        columns = dict(zip(self._plan.early, batch.arrays, strict=True))
+        return _Rows(batch.span_index, batch.row_start, batch.num_rows, None, columns)
+
+    def _spans_of(self, batch: JoinedBatch) -> _Spans:
+        columns = dict(zip(self._plan.early, batch.arrays, strict=True))
+        return _Spans(batch.span_index, batch.row_counts, batch.num_rows, columns)
+
+    def count_left(self, batch: Batch) -> int:
+        """How many rows of a batch are not deleted, or all where deleted rows are part of the result."""
+        if self._plan.keep_deleted:
+            return batch.num_rows
+        live, spans = self._plan.live, self._plan.spans
+        if not isinstance(batch, JoinedBatch):
+            first, place = batch.row_start, spans[batch.span_index].place
+            return batch.num_rows - len(live[place].deleted_between(first, first + batch.num_rows))
+        counts = enumerate(batch.row_counts, batch.span_index)
+        return batch.num_rows - sum(len(live[spans[span].place].deleted_between(0, count)) for span, count in counts)
+
+    def _has_deleted(self, batch: JoinedBatch) -> bool:
+        """Whether rows of it are deleted that are not part of the result."""
+        live, spans, first = self._plan.live, self._plan.spans, batch.span_index
+        if self._plan.keep_deleted:
+            return False
+        return any([live[span.place].deleted is not None for span in spans[first : first + len(batch.row_counts)]])
+
+    def _passing(self, rows: _Rows) -> Iterator[tuple[_Rows, pa.BooleanArray | None]]:
+        """Rows that are left, in order, and which of them pass the filter (None: all)."""
+        predicate, dropped = self._plan.predicate, self._dropped(rows)
+        if dropped is None:
+            yield rows, None if predicate is None else self._mask(rows)
+        elif predicate is None:
+            yield from ((left, None) for left in _left(rows, dropped))
+        elif predicate.cannot_fail:
+            yield rows, pc.and_(self._mask(rows), _mask_without(rows.num_rows, dropped))
+        else:  # what was deleted must not fail the filter
+            left = rows.keep(_mask_without(rows.num_rows, dropped))
+            yield left, self._mask(left)
+
+    def _mask(self, rows: _Rows) -> pa.BooleanArray:
+        mask = self._mask_of([rows])
+        rows.columns = {name: column for name, column in rows.columns.items() if name in self._shown}
+        return mask
+
+    def _dropped(self, rows: _Rows) -> IntArray | None:
+        """Where rows are deleted that are not part of the result, None where none are."""
+        live = self._plan.live[self._plan.spans[rows.span].place]
+        if self._plan.keep_deleted or live.deleted is None:
+            return None
+        dropped = live.deleted_between(rows.first, rows.first + rows.num_rows)
+        return dropped if len(dropped) else None
+
+    def _left_of(self, batches: list[Batch]) -> list[_Rows | _Spans]:
+        """The rows of batches that are not deleted, where there are any."""
+        found: list[_Rows | _Spans] = []
+        for batch in batches:
+            if isinstance(batch, JoinedBatch):
+                found += self._left_of([*batch.split()]) if self._has_deleted(batch) else [self._spans_of(batch)]
+                continue
+            rows = self._rows(batch)
+            dropped = self._dropped(rows)
+            if dropped is not None:
+                rows = rows.keep(_mask_without(rows.num_rows, dropped))
+            if rows.num_rows:
+                found.append(rows)
+        return found
+
+    def _mask_of(self, sources: Sequence[_Rows | _Spans]) -> pa.BooleanArray:
+        """Which of their rows, one after the other, pass the filter."""
+        for rows in sources:
+            self._add_system(rows, self._filter_system)
+        names = self._filter_names
+        if names:
+            columns = [concat([rows.columns[name] for rows in sources]) for name in names]
+            batch = pa.RecordBatch.from_arrays(columns, names)
+        else:
+            batch = empty_columns(sum(rows.num_rows for rows in sources), pa.schema([]))
+        predicate = self._plan.predicate
+        assert predicate is not None, "asked for where there is one"
+        return predicate.mask(batch)
+
+    def _limit(self, rows: _Rows | _Joined) -> _Rows | _Joined:
+        start = min(self._skip, rows.num_rows)
+        end = rows.num_rows if self._left is None else min(rows.num_rows, start + self._left)
+        self._skip -= start
+        if self._left is not None:
+            self._left -= end - start
+        return rows.slice(start, end)
+
+    def _add_system(self, rows: _Rows | _Spans | _Joined, names: set[str]) -> None:
+        if not names:
+            return
+        make, spans, with_deleted = self._plan.row_columns.make, self._plan.spans, self._plan.keep_deleted
+        parts = rows.parts
+        for name in names:
+            made = [make(name, spans[span].place, offsets, with_deleted) for span, offsets in parts]
+            rows.columns[name] = concat(made)
+
+    def _read_late(self, cut: Cut) -> Stream:
+        assert self._late_reader is not None
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        picks: list[tuple[int, list[IntArray]]] = []
+        for span, offsets in chain.from_iterable(rows.parts for rows in waiting):
+            if not picks or picks[-1][0] != span:
+                picks.append((span, []))
+            picks[-1][1].append(offsets)
+        joined = [(span, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)) for span, pieces in picks]
+        arrays = yield from self._late_reader.read([(self._plan.spans[span].place, one) for span, one in joined])
+        if self._late_step < sys.maxsize:
+            row_bytes = sum(map(memory_bytes, arrays)) / sum([len(offsets) for _, offsets in joined])
+            self._late_step = max(1, min(self._late_step * LATE_GROWTH, int(LATE_BYTES / max(1, row_bytes))))
+        columns = dict(zip(self._plan.late, arrays, strict=True))
+        for name in waiting[0].columns:
+            columns[name] = concat([rows.columns[name] for rows in waiting])
+        yield from self._give(columns, [(span, len(offsets)) for span, offsets in joined], cut)
+
+    def _give(
+        self, columns: dict[str, pa.Array], counts: list[tuple[int, int]], cut: Cut, *, is_split: bool = False
+    ) -> Stream:
+        """Give some rows as they are shown; in parts, where their blobs are many bytes.
+
+        counts    the spans, and how many rows each has
+        is_split  whether rows of each span are given by themselves
+        """
+        borders = None if self._binaries is None else (yield from self._binaries.cuts(columns, self._runs(counts)))
+        if borders is None or len(borders) <= 2:
+            batch = yield from self._assemble(columns, self._runs(counts))
+            yield Items(cut([*_apart(batch, counts)] if is_split else [(counts[0][0], batch)]))
+            return
+        for start, end in pairwise(borders):
+            part = {name: one.slice(start, end - start) for name, one in columns.items()}
+            its_counts = _counts_between(counts, start, end)
+            batch = yield from self._assemble(part, self._runs(its_counts))
+            yield Items(cut([*_apart(batch, its_counts)] if is_split else [(its_counts[0][0], batch)]))
+            del part, batch  # while the next ones are read
+
+    def _runs(self, counts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Places of spans in the table, and how many rows each has."""
+        return [(self._plan.spans[span].place, num_rows) for span, num_rows in counts]
+
+    def _assemble(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[pa.RecordBatch]:
+        """The output columns; `runs` are the places of the rows and how many of them lie there, in order."""
+        num_rows = sum(num_rows for _, num_rows in runs)
+        if not self._plan.projection.outputs:
+            return empty_columns(num_rows, self._schema)
+        if self._binaries is not None:
+            yield from self._binaries.replace(columns, runs)
+        arrays = [one.values(columns, num_rows) for one in self._plan.projection.outputs]
+        return batch_as(arrays, self._schema, retype=self._retype)
+
+
+def _counts_between(counts: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    """The spans of rows `start` to `end`, and how many of them each has."""
+    found, before = [], 0
+    for span, num_rows in counts:
+        kept = min(end, before + num_rows) - max(start, before)
+        before += num_rows
+        if kept > 0:
+            found.append((span, kept))
+    return found
+
+
+def _apart(batch: pa.RecordBatch, counts: list[tuple[int, int]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each span by themselves."""
+    before = 0
+    for span, num_rows in counts:
+        yield span, batch.slice(before, num_rows)
+        before += num_rows
+
+
+def _left(rows: _Rows, dropped: IntArray) -> Iterator[_Rows]:
+    """The rows without those at `dropped` (relative to the first): slices, or a copy when these would be short."""
+    starts, ends = kept_runs(rows.num_rows, dropped)
+    if len(starts) <= 1 or len(starts) * RUN_ROWS_MIN <= rows.num_rows:
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            yield rows.slice(start, end)
+    else:
+        yield rows.keep(_mask_without(rows.num_rows, dropped))
+
+
+def _mask_without(num_rows: int, dropped: IntArray) -> pa.BooleanArray:
+    kept = np.ones(num_rows, dtype=np.bool_)
+    kept[dropped] = False
+    return booleans(kept)

@@ -1,0 +1,259 @@
+"""What a scan was asked to do: the keyword arguments of `scanner()` as one checked, immutable value.
+
+None means "not given" everywhere, so that a dataset's `default_scan_options` fill in what a scan of it leaves open.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field, fields, replace
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from lance_io.errors import UnsupportedError, UsageError
+from lance_io.limits import BATCH_BYTES, BATCH_ROWS, from_environment
+from lance_io.runtime import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lance_io.reads.scan.vector_query import VectorQuery
+    from lance_io.reads.version.state import FragmentPlace
+
+BlobHandling: TypeAlias = Literal["all_binary", "blobs_descriptions", "all_descriptions"]
+BLOB_HANDLINGS: Final = ("all_binary", "all_descriptions", "blobs_descriptions")
+BATCH_ROWS_MAX: Final = (1 << 32) - 1
+LIMIT_END: Final = 1 << 63  # of a limit or an offset
+
+# what belongs to indices, which this release does not read: refused when given, because leaving it out changes rows
+_LATER: Final = {
+    "full_text_query": "full text search",
+    "index_segments": "index segments",
+    "row_addr_allowlist": "row address filters",
+    "row_addr_blocklist": "row address filters",
+}
+# hints about indices and statistics, which do not change the rows of a scan, and what is for searches only
+_HINTS: Final = ("prefilter", "use_stats", "fast_search", "use_scalar_index", "disable_scoring_autoprojection")
+_FLAGS: Final = (
+    *_HINTS,
+    "scan_in_order",
+    "with_row_id",
+    "with_row_address",
+    "include_deleted_rows",
+    "strict_batch_size",
+)
+
+# counts, of rows, bytes or batches
+_COUNTS: Final = (
+    "limit",
+    "offset",
+    "batch_size",
+    "batch_size_bytes",
+    "batch_readahead",
+    "fragment_readahead",
+    "io_buffer_size",
+)
+# what the environment may set for every scan, with the least value
+_VARIABLES: Final = {
+    "LANCE_DEFAULT_BATCH_SIZE": ("batch_size", 1),
+    "LANCE_DEFAULT_FRAGMENT_READAHEAD": ("fragment_readahead", 1),
+    "LANCE_DEFAULT_IO_BUFFER_SIZE": ("io_buffer_size", 0),
+}
+
+
+class UnknownOption(UsageError, TypeError):
+    """A keyword that scans do not have: to Python a wrong call, to pylance a wrong entry of `default_scan_options`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOrdering:
+    """One key of `order_by`.
+
+    column_name  name or dotted path
+    ascending    smallest first
+    nulls_first  where rows without a value go
+    """
+
+    column_name: str
+    ascending: bool = True
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """The keywords of `scanner()`; see there.
+
+    starts_small  no keyword: its consumer may want no more than the first batch, as engines do that take a stream
+    """
+
+    columns: Any = None
+    filter: Any = None
+    limit: int | None = None
+    offset: int | None = None
+    batch_size: int | None = None
+    batch_size_bytes: int | None = None
+    batch_readahead: int | None = None
+    fragment_readahead: int | None = None
+    scan_in_order: bool | None = None
+    fragments: Sequence[int | FragmentPlace] | None = None
+    with_row_id: bool | None = None
+    with_row_address: bool | None = None
+    io_buffer_size: int | None = None
+    late_materialization: bool | list[str] | None = None
+    blob_handling: BlobHandling | None = None
+    include_deleted_rows: bool | None = None
+    scan_stats_callback: Callable[[Any], None] | None = None
+    strict_batch_size: bool | None = None
+    order_by: Sequence[ColumnOrdering] | None = None
+    timeout: float | None = None
+    starts_small: bool = False
+    nearest: VectorQuery | None = None
+    hints: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows that a batch has at most."""
+        return BATCH_ROWS if self.batch_size is None else self.batch_size
+
+    @property
+    def cut_bytes(self) -> int | None:
+        """Bytes of values that a batch of several rows has at most; None where it was the rows that were asked for."""
+        if self.batch_size_bytes is not None:
+            return self.batch_size_bytes
+        return None if self.batch_size is not None or self.strict_batch_size else BATCH_BYTES
+
+    def with_defaults(self, defaults: Mapping[str, Any] | None) -> ScanOptions:
+        """These options, with what they leave open taken from `default_scan_options`, and then the environment.
+
+        defaults  None for scans that a dataset's defaults are not for: those of one fragment, and counts
+        """
+        told = {name: from_environment(key, None, least=least) for key, (name, least) in _VARIABLES.items()}
+        defaults = {**{name: value for name, value in told.items() if value is not None}, **(defaults or {})}
+        if not defaults:
+            return self
+        given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
+        found = scan_options(**defaults)
+        given["hints"] = {**found.hints, **{name: hint for name, hint in self.hints.items() if hint is not None}}
+        return replace(found, **given)
+
+
+_NAMES: Final = frozenset(one.name for one in fields(ScanOptions)) - {"hints", "starts_small"}
+
+
+def scan_options(**given: Any) -> ScanOptions:
+    """Check the keywords of a scan.
+
+    Raises `UnsupportedError` for what needs an index, `UnknownOption` for an unknown name, `ValueError` for a value
+    out of range, `OverflowError` for a negative batch size and `TypeError` for a value of the wrong type, as pylance
+    does.
+    """
+    known: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _FLAGS and not isinstance(value, (bool, np.bool_, NoneType)):
+            raise TypeError(f"{name} must be a bool, got {type(value)}")
+        if name in _HINTS:
+            hints[name] = value
+        elif name in _LATER:
+            if value is not None:
+                raise UnsupportedError(f"{name}: {_LATER[name]} needs an index, which this release does not read")
+        elif name not in _NAMES:
+            raise UnknownOption(f"Unknown option {name}")
+        elif value is not None:
+            known[name] = _count(name, value) if name in _COUNTS else value
+    if isinstance(known.get("filter"), dict):
+        raise UnsupportedError("filter: a search query needs an index, which this release does not read")
+    if "order_by" in known:
+        known["order_by"] = orderings(known["order_by"])
+    if "nearest" in known:
+        known["nearest"] = _vector_query(known["nearest"])
+    if "timeout" in known:
+        known["timeout"] = seconds(known["timeout"])
+    options = ScanOptions(**known, hints=hints)
+    _check_numbers(options)
+    _check_choices(options)
+    return options
+
+
+def _vector_query(given: Any) -> VectorQuery:
+    """`nearest` as it is checked, a mapping of the keywords of `ScannerBuilder.nearest`."""
+    from lance_io.reads.scan.vector_query import VectorQuery, vector_query  # for searches only
+
+    return given if isinstance(given, VectorQuery) else vector_query(**given)
+
+
+def _count(name: str, value: Any) -> int:
+    """A whole number; `TypeError` for anything else, `OverflowError` for one that is too large for pylance."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name}: {type(value).__name__!r} object cannot be interpreted as an integer, found {value!r}")
+    number = operator.index(value)
+    end = LIMIT_END if name in ("limit", "offset") else 1 << 64
+    if number >= end:
+        raise OverflowError(
+            f"{name} must be below 2**{end.bit_length() - 1}, found {number}; leave it out for no bound"
+        )
+    return number
+
+
+def limit_rows(options: ScanOptions, num_rows: int) -> ScanOptions:
+    """The same scan, of at most `num_rows` rows. Raises `ValueError` for a negative number."""
+    num_rows = _count("limit", num_rows)
+    if num_rows < 0:
+        raise UsageError("Limit must be non-negative")
+    return replace(options, limit=num_rows if options.limit is None else min(num_rows, options.limit))
+
+
+def orderings(given: Any) -> tuple[ColumnOrdering, ...] | None:
+    """`order_by` as a tuple; a name stands for an ascending ordering. None when empty."""
+    if isinstance(given, (str, ColumnOrdering)):
+        given = [given]
+    result: list[ColumnOrdering] = []
+    for one in given:
+        if isinstance(one, str):
+            result.append(ColumnOrdering(one))
+        elif hasattr(one, "column_name"):
+            result.append(ColumnOrdering(one.column_name, bool(one.ascending), bool(one.nulls_first)))
+        else:
+            raise TypeError(f"order_by takes names or ColumnOrdering, got {type(one)}")
+    return tuple(result) or None
+
+
+def _check_numbers(options: ScanOptions) -> None:
+    if options.limit is not None and options.limit < 0:
+        raise UsageError("Limit must be non-negative")
+    if options.offset is not None and options.offset < 0:
+        raise UsageError("Offset must be non-negative")
+    if options.batch_size is not None:
+        if options.batch_size < 0:
+            raise OverflowError("can't convert negative int to unsigned")
+        if not 1 <= options.batch_size <= BATCH_ROWS_MAX:
+            raise UsageError(f"batch_size must be between 1 and {BATCH_ROWS_MAX}, got {options.batch_size}")
+    if options.fragment_readahead is not None and options.fragment_readahead < 0:  # 0: the default number of fragments
+        raise UsageError("fragment_readahead must be non-negative")
+    for name in ("batch_size_bytes", "io_buffer_size"):  # 0 of the latter: no bound
+        value = getattr(options, name)
+        if value is not None and value < 0:
+            raise OverflowError("can't convert negative int to unsigned")
+    for name in ("batch_readahead", "batch_size_bytes"):
+        value = getattr(options, name)
+        if value is not None and value <= 0:
+            raise UsageError(f"{name} must be greater than 0")
+
+
+def _check_choices(options: ScanOptions) -> None:
+    if options.blob_handling is not None and options.blob_handling not in BLOB_HANDLINGS:
+        expected = ", ".join(BLOB_HANDLINGS)
+        raise UsageError(f"Invalid blob_handling: {options.blob_handling}. Expected one of: {expected}")
+    late = options.late_materialization
+    if late is not None and not isinstance(late, bool):
+        if not isinstance(late, list) or not all(isinstance(name, str) for name in late):
+            raise UsageError("late_materialization must be a bool or a list of strings")
+    if options.strict_batch_size and options.batch_size_bytes is not None:
+        raise UsageError(
+            f"strict_batch_size=true cannot be combined with batch_size_bytes={options.batch_size_bytes}; "
+            "strict row batching can merge batches beyond the byte limit"
+        )
+    if options.include_deleted_rows and not options.with_row_id:
+        raise UsageError("include_deleted_rows is set but with_row_id is false")

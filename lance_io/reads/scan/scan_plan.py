@@ -1,0 +1,266 @@
+"""Planning a scan: which rows of which fragments, which columns first, which later.
+
+Without a filter, `limit` and `offset` select row ranges by arithmetic and nothing is read in vain. With a filter,
+its columns are read first and the others either with them or, when they are wide, only for the rows that pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lance_io.errors import UsageError
+from lance_io.file.open.leaf_projection import Projection as FileProjection
+from lance_io.plans.plan import Import
+from lance_io.reads.checks.validation import check_unread
+from lance_io.reads.rows.deletions_and_ids import load_live, load_live_counts, load_row_columns
+from lance_io.reads.rows.row_arithmetic import LiveRows, live_starts
+from lance_io.reads.rows.row_columns import RowColumns
+from lance_io.reads.scan.pipeline import ScanPlan, Span
+from lance_io.reads.version.column_lists import COMPILER, columns_key, project
+from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
+from lance_io.redaction import hide_secrets
+from lance_io.turns import in_turns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.filters import Predicate
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.version.column_lists import Projection
+    from lance_io.reads.version.state import DatasetState
+
+LATE_BYTES_LOCAL = 10  # wider values are worth a second look-up by row on local disk,
+LATE_BYTES_CLOUD = 1000  # and on an object store, where a look-up costs a round trip
+VARIABLE_BYTES = 64  # what a string or list counts as, not knowing it
+
+
+def scan_projection(state: DatasetState, options: ScanOptions) -> Projection:
+    """The output columns of a scan; errors as `project`, for a search as `nearest_projection`."""
+    if options.nearest is not None:
+        from lance_io.reads.scan.search_columns import nearest_projection  # for searches only
+
+        return nearest_projection(state, options)
+    key = ("scan", columns_key(options.columns), options.with_row_id, options.with_row_address, options.blob_handling)
+    found: Projection | None = state.prepared.get(key)
+    if found is None:
+        plain = project(
+            state.schema,
+            options.columns,
+            with_row_id=bool(options.with_row_id),
+            with_row_address=bool(options.with_row_address),
+        )
+        found = state.shown(plain, options.blob_handling)
+        state.prepared.put(key, found)
+    return found
+
+
+def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection | None = None) -> Plan[ScanPlan]:
+    """Everything that is decided before the first row is read; loads deletion vectors and row ids as needed.
+
+    projection  output columns, where they are not those of the options
+    """
+    if options.include_deleted_rows and not options.with_row_id:
+        raise UsageError("include_deleted_rows is set but with_row_id is false")
+    if options.filter is not None:
+        yield Import(COMPILER)
+    columns = plan_columns(state, options, projection or scan_projection(state, options))
+    places = state.scanned_places(options.fragments)
+    first, last = (0, None) if columns.predicate is not None else _row_window(options)
+    spans, live = yield from _spans(state, places, first, last, keep_deleted=columns.keep_deleted)
+    return (yield from plan_rows(state, (yield from pruned(state, columns, spans, options)), live))
+
+
+def plan_columns(state: DatasetState, options: ScanOptions, projection: Projection) -> ScanPlan:
+    """What a scan does with every row, of whatever fragments: the plan before it has rows.
+
+    projection  output columns
+    """
+    predicate = None if options.filter is None else bind_filter(state, options.filter)
+    paths = {*projection.data_paths}
+    if predicate is not None:
+        paths |= {path for path in predicate.paths if path[0] not in SYSTEM_COLUMNS}
+    late = _late_columns(state, projection, predicate, options)
+    early_names, early_read = _reads(state, {path for path in paths if path[0] not in late})
+    late_names, late_read = _reads(state, {path for path in paths if path[0] in late})
+    return ScanPlan(
+        spans=(),
+        live={},
+        row_columns=RowColumns(state.fragment_ids, {}),
+        projection=projection,
+        early=early_names,
+        early_read=early_read,
+        late=late_names,
+        late_read=late_read,
+        predicate=predicate,
+        skip=0 if predicate is None else options.offset or 0,
+        limit=None if predicate is None else options.limit,
+        keep_deleted=bool(options.include_deleted_rows),
+    )
+
+
+def _reads(state: DatasetState, paths: set[tuple[str, ...]]) -> tuple[tuple[str, ...], FileProjection | None]:
+    """The top-level columns of these paths, and what is read of them: what scans find out about files stays with it."""
+    if not paths:
+        return (), None
+    key = "read", frozenset(paths)
+    found: FileProjection | None = state.prepared.get(key)
+    if found is None:
+        fields = state.pruned_fields(paths)
+        if not fields:
+            return (), None
+        found = FileProjection(fields)
+        state.prepared.put(key, found)
+    return tuple(each.name for each in found.fields), found.again()
+
+
+def pruned(state: DatasetState, columns: ScanPlan, spans: tuple[Span, ...], options: ScanOptions) -> Plan[ScanPlan]:
+    """The plan with these rows, but for those that statistics of their files exclude.
+
+    columns  as `plan_columns` gives it
+    """
+    plan = replace(columns, spans=spans)
+    if plan.predicate is None or not state.has_batches or options.hints.get("use_stats") is False:
+        return plan
+    from lance_io.reads.scan.zone_pruning import without_excluded  # for tables of version 0.1 only
+
+    return (yield from without_excluded(state, plan))
+
+
+def plan_rows(state: DatasetState, columns: ScanPlan, live: dict[int, LiveRows]) -> Plan[ScanPlan]:
+    """The plan of a scan, complete; loads row ids as needed.
+
+    columns  as `pruned` gives it
+    live     which rows are left, by place, for every fragment that it reads
+    """
+    predicate = columns.predicate
+    system = {*columns.projection.system_names, *(() if predicate is None else predicate.columns)} & {*SYSTEM_COLUMNS}
+    row_columns = yield from load_row_columns(state, list(live), system)
+    if columns.early_read is None and columns.late_read is None:
+        yield from check_unread(state, list(live))
+    return replace(columns, live=live, row_columns=row_columns)
+
+
+def bind_filter(state: DatasetState, filter: Any) -> Predicate:
+    """The filter against the schema; texts are remembered from one scan to the next."""
+    if hasattr(filter, "mask"):
+        from lance_io.reads.scan.mask_filter import MaskPredicate
+
+        return MaskPredicate(filter, None if filter.within is None else bind_filter(state, filter.within))
+    key = ("filter", filter if isinstance(filter, str) else None)
+    found: Predicate | None = state.prepared.get(key)
+    if found is None:
+        from lance_io.filters import compile_filter  # loads the parser: only for filters
+
+        found = compile_filter(filter, state.stored_schema)
+        if isinstance(filter, str):
+            state.prepared.put(key, found)
+    return found
+
+
+def plan_count(state: DatasetState, options: ScanOptions) -> Plan[int | ScanPlan]:
+    """The number of rows a scan gives when arithmetic tells it, else the scan whose rows are to be counted.
+
+    Raises what the scan raises for its columns, `UsageError` for a scan with a limit or an offset.
+    """
+    if options.columns is not None:  # none are read, yet a wrong name stays a mistake
+        scan_projection(state, options)
+    if options.limit is not None or options.offset is not None:
+        raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
+    if options.filter is not None:
+        return (yield from plan_scan(state, replace(options, columns=[], order_by=None, blob_handling=None)))
+    places = state.scanned_places(options.fragments)
+    if options.include_deleted_rows:
+        return int(state.physical_rows[places].sum())
+    counts = yield from load_live_counts(state, places)
+    return sum(counts)
+
+
+def _row_window(options: ScanOptions) -> tuple[int, int | None]:
+    first = options.offset or 0
+    return first, None if options.limit is None else first + options.limit
+
+
+def _spans(
+    state: DatasetState, places: Sequence[int], first: int, last: int | None, *, keep_deleted: bool
+) -> Plan[tuple[tuple[Span, ...], dict[int, LiveRows]]]:
+    """Physical ranges of rows `first .. last` of the fragments in the order given."""
+    counts: list[int]
+    if keep_deleted:
+        counts = state.physical_rows[list(places)].tolist()
+    else:
+        counts = yield from load_live_counts(state, places)
+    starts = live_starts(counts)
+    total = int(starts[-1])
+    end = total if last is None else min(last, total)
+    touched = [
+        (place, max(first, before) - before, min(end, after) - before)
+        for place, before, after in in_turns(zip(places, starts[:-1].tolist(), starts[1:].tolist(), strict=True))
+        if max(first, before) < min(end, after)
+    ]
+    live = yield from load_live(state, list(dict.fromkeys(place for place, _, _ in touched)))
+    spans = []
+    for place, begin, stop in in_turns(touched):
+        start, finish = (begin, stop) if keep_deleted else live[place].span(begin, stop)
+        spans.append(Span(place, start, finish))
+    return tuple(spans), live
+
+
+def _late_columns(
+    state: DatasetState, projection: Projection, predicate: Predicate | None, options: ScanOptions
+) -> set[str]:
+    """Top-level columns to read only for the rows that pass the filter."""
+    if predicate is None:
+        return set()
+    needed = {path[0] for path in predicate.paths}
+    outputs = {path[0] for path in projection.data_paths} - needed
+    match options.late_materialization:
+        case bool(choice):
+            return outputs if choice else set()
+        case list(names):
+            chosen = project(state.schema, list(dict.fromkeys(names)))
+            return outputs & {path[0] for path in chosen.data_paths}
+        case _:
+            limit = LATE_BYTES_LOCAL if state.is_local else LATE_BYTES_CLOUD
+            return {name for name in outputs if width_bytes(state.schema.field(name).arrow_type) > limit}
+
+
+def width_bytes(dtype: pa.DataType) -> float:
+    """Bytes of one value, guessed where the type does not say."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return width_bytes(dtype.storage_type)
+    if pa.types.is_struct(dtype):
+        return sum(width_bytes(dtype.field(i).type) for i in range(dtype.num_fields))
+    if pa.types.is_fixed_size_list(dtype):
+        return float(dtype.list_size * width_bytes(dtype.value_type))
+    if pa.types.is_dictionary(dtype):
+        return width_bytes(dtype.index_type)
+    try:
+        return float(dtype.bit_width) / 8
+    except ValueError:  # no fixed width
+        return VARIABLE_BYTES
+
+
+def explain(state: DatasetState, plan: ScanPlan, options: ScanOptions) -> str:
+    """The plan as text, outermost step first."""
+    lines: list[str] = []
+    if options.order_by:
+        keys = ", ".join(f"{one.column_name} {'asc' if one.ascending else 'desc'}" for one in options.order_by)
+        lines.append(f"Sort: [{keys}]")
+    if plan.late:
+        lines.append(f"ReadLate: projection=[{', '.join(plan.late)}]")
+    if plan.predicate is not None and (plan.skip or plan.limit is not None):
+        lines.append(f"Limit: skip={plan.skip}, fetch={plan.limit}")
+    if plan.predicate is not None:
+        lines.append(f"Filter: {plan.predicate}")
+    if plan.num_batches:
+        lines.append(f"Statistics: batches={plan.num_batches}, skipped={plan.num_batches_skipped}")
+    system = ", ".join(plan.projection.system_names) or "none"
+    lines.append(
+        f"LanceRead: uri={hide_secrets(state.location.uri)}, projection=[{', '.join(plan.early)}], "
+        f"num_fragments={len(plan.spans)}, num_rows={plan.num_rows}, system_columns={system}"
+    )
+    return "".join("  " * depth + line + "\n" for depth, line in enumerate(lines))

@@ -1,0 +1,212 @@
+"""What reading cost: of one scan, reported when it is over, and of a dataset since it was opened."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from contextlib import contextmanager, nullcontext
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from lance_io.io import call_metrics, trace_events
+from lance_io.io.stats import IoStats, io_stats
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
+    from lance_io.reads.scan.pipeline import ScanPlan
+    from lance_io.store.api import ObjectStore, StatsSnapshot
+
+T = TypeVar("T")
+_END: Final = object()
+_OF_INDICES: Final = (
+    "indices_loaded",
+    "parts_loaded",
+    "index_comparisons",
+    "index_cache_hits",
+    "index_cache_misses",
+)
+
+
+@dataclass(frozen=True)
+class ScanStatistics:
+    """Counts of one scan, whatever else reads from the store at the same time.
+
+    iops, requests  reads that went to the store
+    bytes_read      payload bytes they brought
+    retries         how many of them the store had to make again
+    all_counts      "fragments_scanned", "ranges_scanned" (row ranges of fragments), "rows_scanned" (those left, before
+                    the filter); where statistics of batches are used, "batches_examined" and of these "batches_skipped"
+    all_times       "elapsed", in nanoseconds from the first row asked for to the last one given
+
+    The other numbers concern indices, which this release does not read.
+    """
+
+    iops: int
+    requests: int
+    bytes_read: int
+    retries: int = 0
+    indices_loaded: int = 0
+    parts_loaded: int = 0
+    index_comparisons: int = 0
+    index_cache_hits: int = 0
+    index_cache_misses: int = 0
+    all_counts: dict[str, int] = field(default_factory=dict)
+    all_times: dict[str, int] = field(default_factory=dict)
+
+
+class ScanWatch:
+    """Counts one scan while it runs."""
+
+    def __init__(self) -> None:
+        self._seen = IoStats()
+        self._started_ns = time.perf_counter_ns()
+        self._counts = {"fragments_scanned": 0, "ranges_scanned": 0, "rows_scanned": 0}
+        self._num_rows: int | None = None
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the reads made inside the block."""
+        with io_stats() as self._seen:
+            yield
+
+    def planned(self, plan: ScanPlan) -> None:
+        """What the scan is about to read."""
+        self._counts["fragments_scanned"] += len({span.place for span in plan.spans})
+        self._counts["ranges_scanned"] += len(plan.spans)
+        if plan.num_batches:
+            self._counts["batches_examined"] = plan.num_batches
+            self._counts["batches_skipped"] = plan.num_batches_skipped
+
+    def read(self, num_rows: int) -> None:
+        """So many rows that are left have come from the file room."""
+        self._counts["rows_scanned"] += num_rows
+
+    def gave(self, num_rows: int) -> None:
+        """All of the result has been given, and it has so many rows."""
+        self._num_rows = num_rows
+
+    def tell(self, *, failed: bool) -> None:
+        """Tell those who watch calls, and of a scan that came to its end those who listen."""
+        if trace_events.listeners and self._num_rows is not None:
+            counts = self._seen.snapshot()
+            numbers = {"iops": counts.num_reads, "requests": counts.num_reads, "bytes_read": counts.bytes_read}
+            done = {"type": "plan_run", "plan_summary": "LanceRead", "output_rows": self._num_rows}
+            trace_events.tell(trace_events.EXECUTION, {**done, **numbers, **dict.fromkeys(_OF_INDICES, 0)})
+        call_metrics.tell("scan", (time.perf_counter_ns() - self._started_ns) / 1e9, self._seen, failed=failed)
+
+    def statistics(self) -> ScanStatistics:
+        """The counts so far."""
+        elapsed_ns = time.perf_counter_ns() - self._started_ns
+        seen = self._seen.snapshot()
+        return ScanStatistics(
+            seen.num_reads,
+            seen.num_reads,
+            seen.bytes_read,
+            seen.retries,
+            all_counts=dict(self._counts),
+            all_times={"elapsed": elapsed_ns},
+        )
+
+
+def is_watched(callback: Callable[[ScanStatistics], Any] | None) -> bool:
+    """Whether anybody is to be told what a scan cost."""
+    return callback is not None or bool(call_metrics.watchers) or bool(trace_events.listeners)
+
+
+@contextmanager
+def watch_scan(callback: Callable[[ScanStatistics], Any] | None) -> Iterator[ScanWatch | None]:
+    """Tell `callback`, and who watches calls, what the scan inside the block cost, also when it ends early.
+
+    Where nobody is to be told there is no watch.
+    """
+    if not is_watched(callback):
+        yield None
+        return
+    watch, failed = ScanWatch(), False
+    try:
+        yield watch
+    except Exception:
+        failed = True
+        raise
+    finally:
+        watch.tell(failed=failed)
+        if callback is not None:
+            callback(watch.statistics())
+
+
+def counting(watch: ScanWatch | None) -> AbstractContextManager[None]:
+    """Count the reads made inside the block, if there is a watch. For the thread or task that reads."""
+    return nullcontext() if watch is None else watch.counting()
+
+
+def count_items(watch: ScanWatch, items: Generator[T, None, None]) -> Generator[T, None, None]:
+    """The items, counting what is read while they are made, and not what their consumer reads in between."""
+    context = contextvars.copy_context()  # a generator has none of its own
+    block = watch.counting()
+    context.run(block.__enter__)
+    try:
+        while (item := context.run(next, items, _END)) is not _END:
+            yield item  # type: ignore[misc]
+    finally:
+        context.run(items.close)
+        context.run(block.__exit__, None, None, None)
+
+
+def counted(watch: ScanWatch, batches: Any) -> Iterator[pa.RecordBatch]:
+    """The batches of a scan; at their end the watch is told how many rows these were."""
+    num_rows = 0
+    try:
+        for batch in batches:
+            num_rows += batch.num_rows
+            yield batch
+        watch.gave(num_rows)
+    finally:
+        batches.close()
+
+
+# -- of a dataset ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class IOStats:
+    """Requests and bytes of a dataset's store since the dataset was opened, or since they were last asked for."""
+
+    read_iops: int
+    read_bytes: int
+    write_iops: int
+    write_bytes: int
+
+
+class IoMeter:
+    """Counts a store from one moment on. Datasets that share a store (by a session) are counted together.
+
+    store   where the dataset is
+    before  the counters before it was opened; those of now if not given
+    """
+
+    def __init__(self, store: ObjectStore, before: StatsSnapshot | None = None) -> None:
+        self._store = store
+        self._before = store.stats.snapshot() if before is None else before
+        self._lock = threading.Lock()
+
+    def snapshot(self) -> IOStats:
+        """Requests and bytes since this began, or since `incremental` was last asked."""
+        return _pylance_counts(self._store.stats.snapshot() - self._before)
+
+    def incremental(self) -> IOStats:
+        """The same; starts counting anew."""
+        with self._lock:  # of several callers each gets what the ones before it did not
+            now = self._store.stats.snapshot()
+            spent, self._before = now - self._before, now
+        return _pylance_counts(spent)
+
+
+def _pylance_counts(spent: StatsSnapshot) -> IOStats:
+    reads = sum(spent[name].requests for name in ("get", "head", "list"))
+    return IOStats(reads, spent.bytes_read, spent.requests - reads, spent.bytes_written)

@@ -1,0 +1,182 @@
+"""Running a scan: batches from the file room through a `Pipeline` to batches, as a stream (`plans/streams.py`).
+
+    batches, in order -> `prepare` (deleted rows, filter), a few at once on the CPU pool -> in order -> `push` -> cut
+
+At most the reader's own readahead and the batches being prepared are in memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io.file.scan.batches import JoinedBatch
+from lance_io.levels.arrays import memory_bytes
+from lance_io.limits import MIB
+from lance_io.plans.cpu_requests import Begin, Result
+from lance_io.plans.streams import Close, Items, Next, Open
+from lance_io.reads.blobs.blob_values import wanted_binaries
+from lance_io.reads.rows.read_rows import RowReader, SpanReader
+from lance_io.reads.scan.pipeline import Pipeline
+from lance_io.runtime import cpu_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import pyarrow as pa
+
+    from lance_io.file.scan.batches import ScanBatch
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
+    from lance_io.reads.rows.rebatch import Rebatcher
+    from lance_io.reads.scan.pipeline import ScanPlan
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.scan.scan_statistics import ScanWatch
+    from lance_io.reads.version.state import DatasetState
+
+    Batch = ScanBatch | JoinedBatch
+
+LATE_ROWS: Final = 64 * 1024  # rows collected for one late read when the result is a table
+POOL_ROWS_MIN: Final = 16_384  # a filter over fewer rows takes about as long as handing it to another thread
+JOINED_ROWS_MAX: Final = 4096  # batches of fewer rows are filtered together
+JOINED_BYTES_MAX: Final = 4 * MIB  # of such batches
+
+
+class ScanRun:
+    """One run of a planned scan.
+
+    batch_rows  rows per batch, and per late read; None for batches as large as they are decoded
+    watch       counts its rows, where somebody wants to know
+    apart       whether no batch may have rows of several fragments, where there is no filter
+    """
+
+    def __init__(
+        self,
+        state: DatasetState,
+        plan: ScanPlan,
+        options: ScanOptions,
+        batch_rows: int | None,
+        watch: ScanWatch | None = None,
+        *,
+        apart: bool = False,
+    ) -> None:
+        late = None if plan.late_read is None else RowReader(state, plan.late_read)
+        binaries = wanted_binaries(state, plan.projection)
+        self._pipeline = Pipeline(plan, late, binaries, batch_rows or LATE_ROWS, apart=apart)
+        self._reader = SpanReader(state, plan, options, batch_rows)
+        self._watch = watch
+
+    def batches(self, cutter: Rebatcher | None = None) -> Stream:
+        """Its record batches, in order; without a cutter as they are decoded, each with the number of its span."""
+        pipeline = self._pipeline
+        if not pipeline.done():
+            prepared = _Prepared(pipeline, (yield self._open()), pipeline.prepare, self._watch)
+            cut = partial(_cut, cutter=cutter)
+            try:
+                while (rows := (yield from prepared.next())) is not None:
+                    yield from pipeline.push(rows, cut)
+                    if pipeline.done():
+                        break
+            finally:
+                prepared.cancel()
+            yield Close(prepared.scanned)
+        yield from pipeline.finish(partial(_cut, cutter=cutter))
+        if cutter is not None:
+            yield Items(cutter.flush())
+
+    def counts(self) -> Stream:
+        """How many rows of each batch pass the filter of a scan without a limit."""
+        prepared = _Prepared(self._pipeline, (yield self._open()), self._pipeline.count, self._watch)
+        try:
+            while (count := (yield from prepared.next())) is not None:
+                yield Items((count,))
+        finally:
+            prepared.cancel()
+
+    def _open(self) -> Open:
+        return Open(self._reader.read_sync, self._reader.read)
+
+
+def _cut(found: list[tuple[int, pa.RecordBatch]], cutter: Rebatcher | None) -> Iterable[Any]:
+    """What was found, as it is or in batches of the wanted size."""
+    if cutter is None:
+        return found
+    if len(found) == 1:
+        return cutter.push(found[0][1], found[0][0])
+    return chain.from_iterable(cutter.push(batch, span) for span, batch in found)
+
+
+class _Prepared:
+    """What `work` makes of batches, in order, a few at once; small ones are joined where that makes no difference.
+
+    scanned  what was opened
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, scanned: Any, work: Callable[[list[Batch]], Any], watch: ScanWatch | None
+    ) -> None:
+        self.scanned = scanned
+        self._work = work
+        self._watch = watch
+        self._count_left = pipeline.count_left
+        # With a limit no more is looked at than has to be.
+        self._at_once = cpu_count() if pipeline.is_filtered and not pipeline.is_limited else 1
+        self._under_way: deque[Any] = deque()
+        self._next: Callable[[], Any] | None = None  # work on a small batch, which waits for what is under way
+        self._joins = pipeline.joins
+        self._ahead: Batch | None = None  # came, and did not go with those before it
+        self._is_limited = pipeline.is_filtered and pipeline.is_limited
+        self._num_rows = 0  # that were looked at
+        self._is_over = False
+
+    def next(self) -> Plan[Any]:
+        """The next result, None at the end."""
+        while not (self._is_over or self._next or (self._under_way and len(self._under_way) >= self._at_once)):
+            batches = yield from self._some()
+            if not batches:
+                break
+            work = partial(self._work, batches)
+            if self._at_once > 1 and sum(batch.num_rows for batch in batches) >= POOL_ROWS_MIN:
+                self._under_way.append((yield Begin(work)))
+            elif self._under_way:
+                self._next = work
+            else:
+                return work()
+        if self._under_way:
+            return (yield Result(self._under_way.popleft()))
+        work_left, self._next = self._next, None
+        return None if work_left is None else work_left()
+
+    def _some(self) -> Plan[list[Batch]]:
+        """The next batch, or small ones that may be prepared together; none at the end."""
+        found: list[Batch] = []
+        num_rows = num_bytes = 0
+        while num_rows < POOL_ROWS_MIN and num_bytes < JOINED_BYTES_MAX and not self._is_over:
+            batch, self._ahead = self._ahead, None
+            if batch is None:
+                batch = yield Next(self.scanned)
+                if batch is None:
+                    self._is_over = True
+                    break
+                if self._watch is not None:
+                    self._watch.read(self._count_left(batch))
+            if self._is_limited and isinstance(batch, JoinedBatch):  # at most twice as much as has to be is looked at
+                batch, self._ahead = batch.cut(self._num_rows)
+            self._num_rows += batch.num_rows
+            is_small = self._joins and batch.num_rows < JOINED_ROWS_MAX
+            if found and not is_small:
+                self._ahead = batch
+                break
+            found.append(batch)
+            if not is_small:
+                break
+            num_rows += batch.num_rows
+            num_bytes += sum(map(memory_bytes, batch.arrays))
+        return found
+
+    def cancel(self) -> None:
+        """Nobody wants what is under way."""
+        for job in self._under_way:
+            job.cancel()

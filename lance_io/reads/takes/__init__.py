@@ -1,0 +1,6 @@
+"""TAKES: rows by position, row id or address, in the caller's order, and blobs as files.
+
+take_rows       one request per run of pages, for all fragments at once
+ordered_pieces  pieces of a take in the caller's order
+blob_file       a blob as a file, plain and awaitable
+"""

@@ -1,0 +1,25 @@
+"""The entries of a version's index section, which lie in its manifest file behind what opening a table reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_io.commit.latest import read_named
+from lance_io.table.manifest.index_section import decode_indices
+from lance_io.table.manifest.manifest import decode_manifest
+
+if TYPE_CHECKING:
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.table.manifest.index_section import IndexMetadata
+
+
+def load_indices(state: DatasetState) -> Plan[list[IndexMetadata]]:
+    """The index segments of the open version; no request where it has none. Raises `FormatError`."""
+    if not state.has_index:
+        return []
+    section = state.manifest.index_section
+    if section is None:
+        file = yield from state.session.handler(state.location).find_version(state.location, state.manifest.version)
+        section = decode_manifest((yield from read_named(state.location.store, file.key))).index_section
+    return [] if section is None else decode_indices(section)
