@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """What a package defines as `__getattr__` and `__dir__`.
 
-    homes  the module of each public name, below the package
+    homes  the module of each public name
     """
 
     def load(name: str) -> Any:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{home}"), name)
+        value = getattr(import_module(home), name)
         setattr(sys.modules[package], name, value)
         return value
 

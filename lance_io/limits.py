@@ -6,6 +6,7 @@ A number that concerns one module stands there, with its reason; those of a stor
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import Final, TypeVar
 
 from lance_io.errors import UsageError
@@ -30,6 +31,9 @@ REPETITION_INDEX_KEPT_BYTES_MAX: Final = 1 * MIB  # larger ones are read by entr
 
 # -- disk cache ------------------------------------------------------------------------------------------------
 DISK_CACHE_BYTES: Final = 4096 * MIB  # on disk, index included; LANCE_IO_DISK_CACHE_BYTES says another
+
+# -- commits ---------------------------------------------------------------------------------------------------
+COMMIT_TIMEOUT: Final = timedelta(minutes=30)  # pylance's default for prepared operations
 
 # -- scans -----------------------------------------------------------------------------------------------------
 BATCH_ROWS: Final = 8192  # pylance's default

@@ -59,7 +59,6 @@ else:
 
 CONFLICT_RETRIES = 10
 RETRY_TIMEOUT = timedelta(seconds=30)
-COMMIT_TIMEOUT = timedelta(minutes=30)
 
 
 class DatasetChanges(MetadataChanges):

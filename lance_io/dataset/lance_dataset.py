@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, cast
 import pyarrow as pa
 
 from lance_io import runtime
-from lance_io.dataset.change_methods import COMMIT_TIMEOUT, AsyncDatasetChanges, DatasetChanges
+from lance_io.dataset.change_methods import AsyncDatasetChanges, DatasetChanges
 from lance_io.dataset.clone_methods import AsyncDatasetClones, DatasetClones
 from lance_io.dataset.opening import Opening
 from lance_io.errors import UsageError
+from lance_io.limits import COMMIT_TIMEOUT
 from lance_io.not_offered import DatasetNotOffered
 from lance_io.plans.lazy_module import later, later_plans
 from lance_io.reads.open_version import check_out, latest_of, open_options, open_steps

@@ -34,21 +34,21 @@ if TYPE_CHECKING:
     from lance_io.file.write.writers import AsyncFileWriter, LanceFileWriter, stable_version
 
 _HOMES = {
-    "AsyncFileReader": "reader",
-    "AsyncFileWriter": "write.writers",
-    "FileMetadata": "file_report",
-    "FileStatistics": "file_report",
-    "LanceBufferDescriptor": "file_report",
-    "LanceColumnMetadata": "file_report",
-    "LanceFileMetadata": "file_report",
-    "LanceFileReader": "reader",
-    "LanceFileSession": "file_session",
-    "LanceFileStatistics": "file_report",
-    "LanceFileWriter": "write.writers",
-    "LancePageMetadata": "file_report",
-    "ListResult": "file_session",
-    "ReaderResults": "reader",
-    "stable_version": "write.writers",
+    "AsyncFileReader": "lance_io.file.reader",
+    "AsyncFileWriter": "lance_io.file.write.writers",
+    "FileMetadata": "lance_io.file.file_report",
+    "FileStatistics": "lance_io.file.file_report",
+    "LanceBufferDescriptor": "lance_io.file.file_report",
+    "LanceColumnMetadata": "lance_io.file.file_report",
+    "LanceFileMetadata": "lance_io.file.file_report",
+    "LanceFileReader": "lance_io.file.reader",
+    "LanceFileSession": "lance_io.file.file_session",
+    "LanceFileStatistics": "lance_io.file.file_report",
+    "LanceFileWriter": "lance_io.file.write.writers",
+    "LancePageMetadata": "lance_io.file.file_report",
+    "ListResult": "lance_io.file.file_session",
+    "ReaderResults": "lance_io.file.reader",
+    "stable_version": "lance_io.file.write.writers",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from lance_io.spark.source import LanceDataSource
 
 _HOMES = {
-    "LanceDataSource": "source",
-    "ReadPlan": "read.read_plan",
-    "cleanup_job": "helpers",
-    "count": "helpers",
-    "plan": "helpers",
-    "read_table": "helpers",
-    "register": "helpers",
-    "write_table": "helpers",
+    "LanceDataSource": "lance_io.spark.source",
+    "ReadPlan": "lance_io.spark.read.read_plan",
+    "cleanup_job": "lance_io.spark.helpers",
+    "count": "lance_io.spark.helpers",
+    "plan": "lance_io.spark.helpers",
+    "read_table": "lance_io.spark.helpers",
+    "register": "lance_io.spark.helpers",
+    "write_table": "lance_io.spark.helpers",
 }
 
 __all__ = [

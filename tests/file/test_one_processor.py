@@ -14,7 +14,7 @@ from lance_io import runtime
 from lance_io.file.scan import scan_sync as scan_sync
 from lance_io.file.scan.readahead import Readahead
 from lance_io.plans.plan import drive_sync
-from lance_io.reads.rows.read_rows import SpanReader
+from lance_io.reads.scan.read_spans import SpanReader
 from lance_io.reads.scan.scan_options import scan_options
 from lance_io.reads.scan.scan_plan import plan_scan
 

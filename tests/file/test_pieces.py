@@ -22,7 +22,7 @@ from lance_io.format.version import V2_2
 from lance_io.io.stats import io_stats
 from lance_io.limits import SCAN_FILES_BYTES, SCAN_GROUP_BYTES, SCAN_JOB_ROWS
 from lance_io.plans.plan import drive_sync
-from lance_io.reads.rows.read_rows import SpanReader
+from lance_io.reads.scan.read_spans import SpanReader
 from lance_io.reads.scan.scan_options import scan_options
 from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.spans import Ranges

@@ -17,7 +17,7 @@ from lance_io.file.scan.scan_sync import _Ahead
 from lance_io.file.table_reader import TableReader
 from lance_io.io.budget import process_pool
 from lance_io.plans.plan import drive_sync
-from lance_io.reads.rows.read_rows import SpanReader
+from lance_io.reads.scan.read_spans import SpanReader
 from lance_io.reads.scan.scan_options import scan_options
 from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.store.api import CLOUD

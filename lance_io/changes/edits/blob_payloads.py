@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.levels.arrays import values_of
-from lance_io.reads.blobs.blob_values import wanted_binaries, with_binaries
+from lance_io.reads.blobs.blob_values import wanted_binaries
+from lance_io.reads.version.blob_fields import with_binaries
 from lance_io.reads.version.column_lists import extract
 from lance_io.reads.version.system_columns import ROW_ADDRESS
 

@@ -16,8 +16,8 @@ from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
 from lance_io.commit.loop import commit
 from lance_io.commit.target import TIMEOUT_S, Listing
-from lance_io.dataset.change_methods import COMMIT_TIMEOUT
 from lance_io.errors import NotFound, OperationError
+from lance_io.limits import COMMIT_TIMEOUT
 from lance_io.reads.run_plan import run_change, run_sync
 from lance_io.reads.version.versions import manifest_of
 from lance_io.store.provided_options import gather_provider

@@ -23,10 +23,10 @@ from lance_io.levels.arrays import numbers, values_of
 from lance_io.levels.join import join_arrays
 from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.plans.cpu_requests import Compute
-from lance_io.reads.blobs.blob_values import with_binaries
 from lance_io.reads.memory_limit import RowsAtOnce, batch_bytes, has_width, row_bytes
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
 from lance_io.reads.takes.take_rows import PreparedTake, prepare, take_grouped
+from lance_io.reads.version.blob_fields import with_binaries
 from lance_io.reads.version.column_lists import project
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID
 

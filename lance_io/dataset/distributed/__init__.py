@@ -47,16 +47,16 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed.write_job import WriteJob
 
 _HOMES = {  # loaded when first used: a task that reads loads nothing that plans or writes
-    "ScanPart": "scan_request",
-    "TablePlace": "table_place",
-    "TableScan": "table_scan",
-    "TableVersion": "table_version",
-    "WriteJob": "write_job",
-    "WrittenFiles": "task_files",
-    "abort_write": "job_files",
-    "commit_write": "job_commit",
-    "remove_job_files": "job_files",
-    "write_files": "task_files",
+    "ScanPart": "lance_io.dataset.distributed.scan_request",
+    "TablePlace": "lance_io.dataset.distributed.table_place",
+    "TableScan": "lance_io.dataset.distributed.table_scan",
+    "TableVersion": "lance_io.dataset.distributed.table_version",
+    "WriteJob": "lance_io.dataset.distributed.write_job",
+    "WrittenFiles": "lance_io.dataset.distributed.task_files",
+    "abort_write": "lance_io.dataset.distributed.job_files",
+    "commit_write": "lance_io.dataset.distributed.job_commit",
+    "remove_job_files": "lance_io.dataset.distributed.job_files",
+    "write_files": "lance_io.dataset.distributed.task_files",
 }
 
 __all__ = [

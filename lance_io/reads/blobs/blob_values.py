@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.take.blob_bytes import PART_BYTES, binaries, numbers_of, parts_of
-from lance_io.format.logical_types import EXTENSION_NAME
-from lance_io.format.schema import BLOB_FOLDER, BLOB_KEY
+from lance_io.format.schema import BLOB_FOLDER
 from lance_io.levels.arrays import numbers as indices
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.levels.retype import concat
@@ -65,21 +64,6 @@ def blob_steps(state: DatasetState, name: str) -> tuple[Field, ...]:
         if field.logical_type != "struct":
             raise UsageError(f"blobs of '{name}' are in a {field.logical_type}; expected struct before them")
     return steps
-
-
-def with_binaries(field: Field, *, marked: bool = False) -> Field:
-    """A field with every blob shown as bytes, but for those in fixed-size lists, which neither library writes.
-
-    marked  the bytes say that they are blobs, so that they can be written as such
-    """
-    if field.holds_blobs:
-        metadata = {key: value for key, value in field.metadata.items() if key.encode() != EXTENSION_NAME}
-        if marked:
-            metadata[BLOB_KEY] = b"true"
-        return replace(field, logical_type="large_binary", children=(), metadata=metadata)
-    if field.logical_type.startswith("fixed_size_list"):
-        return field.describe_blobs()
-    return replace(field, children=tuple(with_binaries(child, marked=marked) for child in field.children))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

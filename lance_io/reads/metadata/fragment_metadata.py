@@ -16,9 +16,9 @@ from lance_io.plans.lazy_module import later, later_plans
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
     from lance_io.reads import run_plan
     from lance_io.reads.metadata import described_file
+    from lance_io.reads.run_plan import AsyncFace, SyncFace
     from lance_io.table.manifest import fragment as stored
 else:
     run_plan = later("lance_io.reads.run_plan")
@@ -78,7 +78,7 @@ class DataFile:
         return self.fields
 
     @classmethod
-    def create(cls, dataset: LanceDataset, path: str, *, base_id: int | None = None) -> Self:
+    def create(cls, dataset: SyncFace, path: str, *, base_id: int | None = None) -> Self:
         """What a manifest says of a file that lies in the table's data folder, for `DataReplacement` and fragments.
 
         dataset  the table that it will belong to
@@ -92,7 +92,7 @@ class DataFile:
         return cls._of(run_plan.run(state, described_file.describe_file(state, path, base_id)))
 
     @classmethod
-    async def create_async(cls, dataset: AsyncDataset, path: str, *, base_id: int | None = None) -> Self:
+    async def create_async(cls, dataset: AsyncFace, path: str, *, base_id: int | None = None) -> Self:
         """The same from a coroutine."""
         state = dataset._state
         return cls._of(await run_plan.run_awaited(state, described_file.describe_file(state, path, base_id)))

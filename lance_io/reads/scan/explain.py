@@ -30,9 +30,10 @@ from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import Read
 from lance_io.reads.rows.deletions_and_ids import load_row_columns
 from lance_io.reads.rows.item_columns import split_items
-from lance_io.reads.rows.read_rows import is_taken, read_bytes
+from lance_io.reads.rows.read_rows import read_bytes
 from lance_io.reads.scan.io_plan import IoPlan, Ledger, Merging
 from lance_io.reads.scan.ordering import Ordering
+from lance_io.reads.scan.read_spans import is_taken
 from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.reads.takes.take_rows import group_positions
 from lance_io.reads.version.column_lists import project_taken

@@ -15,10 +15,10 @@ from lance_io import compute as pc
 from lance_io.errors import BindError
 from lance_io.levels.portable import compact
 from lance_io.levels.retype import holds_json
-from lance_io.reads.blobs.blob_values import with_binaries
 from lance_io.reads.rows.row_arithmetic import group_rows
 from lance_io.reads.scan.scan_plan import scan_projection
 from lance_io.reads.takes.take_rows import locate_addresses, prepare, take_grouped
+from lance_io.reads.version.blob_fields import with_binaries
 from lance_io.reads.version.column_lists import OutputColumn, Projection, project
 from lance_io.reads.version.system_columns import ROW_ADDRESS, system_field
 

@@ -18,8 +18,9 @@ from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Begin, Result
 from lance_io.plans.streams import Close, Items, Next, Open
 from lance_io.reads.blobs.blob_values import wanted_binaries
-from lance_io.reads.rows.read_rows import RowReader, SpanReader
+from lance_io.reads.rows.read_rows import RowReader
 from lance_io.reads.scan.pipeline import Pipeline
+from lance_io.reads.scan.read_spans import SpanReader
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:

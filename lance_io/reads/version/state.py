@@ -18,6 +18,7 @@ from lance_io.errors import BindError, FormatError, NotFound, UnsupportedError, 
 from lance_io.file.open.file_source import ReadContext
 from lance_io.format.version import V0_1
 from lance_io.proto import table_pb2
+from lance_io.reads.version.blob_fields import with_binaries
 from lance_io.reads.version.column_lists import fields_along, prune
 from lance_io.reads.version.object_keys import Places, Sources, branch_location, branch_uri
 from lance_io.records import dataclass
@@ -240,8 +241,6 @@ class DatasetState:
         field = self.pruned_fields(output.parts)[0] if output.parts else self.field_at(output.path)
         if field.describe_blobs() is field:
             return output
-        from lance_io.reads.blobs.blob_values import with_binaries
-
         arrow = with_binaries(field).to_arrow().with_name(output.name).with_nullable(output.field.nullable)
         return replace(output, field=arrow)
 
