@@ -81,6 +81,7 @@ _SPARK: Final = tuple(
 TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     TOP: (("tests/test_errors.py", "tests/test_types.py", "tests/io"), ("tests/dataset",)),
     "_dataset": (("tests/names/test_samplers.py",), ("tests/names",)),
+    "changes": (("tests/dataset",), ("tests/commit", "tests/interop")),
     "cli": (("tests/cli",), ("tests/test_examples.py",)),
     "codecs": (("tests/kernels", "tests/encodings"), ("tests/file",)),
     "commit": (("tests/commit", "tests/simulate"), ("tests/dataset",)),
@@ -101,6 +102,7 @@ TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "io": (("tests/io", "tests/store"), ("tests/file",)),
     "levels": (("tests/levels", "tests/encodings"), ("tests/file",)),
     "plans": (("tests/plans", "tests/commit"), ("tests/file", "tests/dataset")),
+    "reads": (("tests/dataset",), ("tests/file", "tests/interop", "tests/s3/test_datasets.py")),
     "runtime": (("tests/test_runtime.py", "tests/io"), ("tests/dataset",)),
     "spark": (_SPARK, ("tests/spark/test_local_reading.py",)),
     "store": (("tests/store", "tests/io"), ("tests/s3", "tests/commit")),

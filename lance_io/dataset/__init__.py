@@ -1,22 +1,17 @@
-"""WHAT USERS HOLD: datasets, scanners, fragments, and how their calls become reads and changes.
+"""OBJECTS OF USERS: datasets, scanners, fragments, and the methods that change them.
 
-On top the public objects, each with its two faces, the synchronous class and the asynchronous one, in one module:
+Each object has two faces, the synchronous class and the asynchronous one, side by side in one module:
 
-    lance_dataset                  `LanceDataset` and `AsyncDataset`
-    fragment, scanner              of one fragment, of one scan
-    open_dataset, opening          from a URI to a dataset; what opening from a coroutine returns
-    properties, not_offered        what a version knows without asking, and what only pylance has
-    run_plan                       the drivers of plans: in the caller's thread, or on the engine's loop
-    bases, lazy_module             classes of pyarrow that ours are subclasses of, and modules: loaded when first used
-    compute                        functions of pyarrow
-    distributed/                   what engines of many processes need; Spark stands on it
+    lance_dataset                    `LanceDataset` and `AsyncDataset`
+    fragment, scanner, sql_query     of one fragment, of one scan, of one query
+    change_methods, column_methods, metadata_methods, clone_methods   methods that make a version
+    optimizer, tags_and_branches, version_delta   objects that properties of a dataset give
+    open_dataset, write_table, opening     from a URI to a dataset; the object that opening from a coroutine returns
+    bases                            classes of pyarrow that ours are subclasses of
+    distributed/                     the surface for engines of many processes; Spark stands on it
 
-and below them, one folder each: `version/` (an open version), `scan/`, `rows/` (takes), `blobs/`,
-`changes/`, `columns/`, `compaction/`, `join/`, `merge/` and `write/`.
-
-Decisions are pure functions and plans (`plans/plan.py`), and both faces of an object make the same ones: a face adds
-how they are run. None of these modules import each other, nor do they when something is first used: what is below
-gives states and values, of which the modules on top make objects.
+Below them stand `changes/`, the plans that make a version, and `reads/`, an open version and its rows. Both faces of an
+object run the same plans (`plans/plan.py`); a face adds how they run (`reads/run_plan.py`).
 Names are loaded when they are first used, so that importing the package loads no pyarrow.
 """
 

@@ -9,7 +9,7 @@ cancels it there. `async for` over batches that ends early (`break`, an exceptio
 way.
 
 What the methods do are plans of the folders, `scanner.py` and `fragment.py`; those that change the table are in
-`changes/change_methods.py`. Modules that an open dataset does not need are loaded when a method does.
+`dataset/change_methods.py`. Modules that an open dataset does not need are loaded when a method does.
 """
 
 from __future__ import annotations

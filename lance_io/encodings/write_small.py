@@ -1,7 +1,7 @@
 """Small pages of plain columns, many at once: one kernel call instead of a way through Python for each.
 
-The kernel decides as `write.py` does for a column without options and makes the same bytes. What it leaves out is for
-that way: dictionaries, coded or long strings, constants of variable width or beside nulls.
+The kernel decides as `write_pages.py` does for a column without options and makes the same bytes. What it leaves out is
+for that way: dictionaries, coded or long strings, constants of variable width or beside nulls.
 """
 
 from __future__ import annotations
