@@ -1,6 +1,7 @@
 """Defaults that several rooms share or that users may change: value, unit, reason, and how the environment changes it.
 
-A number that concerns one module stands there, with its reason; those of a store are in its profile (`store/api.py`).
+A number that concerns one module stands there, with its reason; those of a store are in its profile
+(`store/profile.py`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from lance_io.reads.run_plan import run, run_sync
 from lance_io.reads.scan.execute import count
 from lance_io.reads.scan.scan_options import scan_options
 from lance_io.reads.version.system_columns import CREATED_AT, UPDATED_AT
-from lance_io.store.api import offers_sync_writes
+from lance_io.store.offers import offers_sync_writes
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown

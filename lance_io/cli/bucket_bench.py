@@ -20,15 +20,17 @@ from lance_io.io.scheduler import ReadScheduler
 from lance_io.limits import KIB, MIB
 from lance_io.reads.scan.io_plan import format_bytes
 from lance_io.spans import Ranges
-from lance_io.store.api import CLOUD
 from lance_io.store.costs import costs_of
+from lance_io.store.profile import CLOUD
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lance_io.cli.tables import Shown
-    from lance_io.store.api import ObjectStore, StatsSnapshot, StoreProfile
+    from lance_io.store.api import ObjectStore
     from lance_io.store.costs import RequestCosts
+    from lance_io.store.counters import StatsSnapshot
+    from lance_io.store.profile import StoreProfile
     from lance_io.store.url import Location
 
 SMALL_BYTES: Final = 4 * KIB

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
     from lance_io.reads.scan.io_plan import IoPlan
     from lance_io.reads.version.state import DatasetState
-    from lance_io.store.api import StatsSnapshot
     from lance_io.store.costs import RequestCosts
+    from lance_io.store.counters import StatsSnapshot
 
 REQUESTS_SHOWN_MAX = 20
 

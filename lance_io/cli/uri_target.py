@@ -12,7 +12,8 @@ from lance_io.file.file_requests import ReadFile
 from lance_io.plans.store_requests import List
 from lance_io.reads.open_version import open_options, open_steps
 from lance_io.reads.run_plan import run_on
-from lance_io.store.api import Selection, SyncReads
+from lance_io.store.api import Selection
+from lance_io.store.offers import SyncReads
 from lance_io.table.manifest.paths import VERSIONS
 
 if TYPE_CHECKING:

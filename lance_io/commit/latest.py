@@ -32,7 +32,8 @@ from lance_io.errors import NotFound
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import Head, List, Read
 from lance_io.records import dataclass
-from lance_io.store.api import DIRECTLY_BELOW, NAMES_DIRECTLY_BELOW, Selection, offers_sync_reads
+from lance_io.store.api import DIRECTLY_BELOW, NAMES_DIRECTLY_BELOW, Selection
+from lance_io.store.offers import offers_sync_reads
 from lance_io.table.manifest.paths import (
     HINT_NAME,
     VERSIONS,

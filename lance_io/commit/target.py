@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from lance_io.commit.commit_queue import TURNS, Turns
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.records import dataclass
-from lance_io.store.api import offers_sync_writes
+from lance_io.store.offers import offers_sync_writes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

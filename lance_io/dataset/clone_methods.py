@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.plans.lazy_module import later_plans
 from lance_io.reads.properties import DatasetProperties
 from lance_io.reads.run_plan import AsyncFace, SyncFace, run_change, run_sync
-from lance_io.store.api import offers_sync_writes
+from lance_io.store.offers import offers_sync_writes
 from lance_io.store.storage_options import options_of
 from lance_io.store.url import load_client, uri_on
 

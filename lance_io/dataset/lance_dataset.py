@@ -37,7 +37,7 @@ from lance_io.reads.scan.scan_arguments import SCAN_KEYWORDS
 from lance_io.reads.scan.scan_statistics import IoMeter
 from lance_io.reads.takes.take_rows import sample, take_positions, take_row_ids, warm
 from lance_io.redaction import hide_secrets
-from lance_io.store.api import offers_sync_reads
+from lance_io.store.offers import offers_sync_reads
 from lance_io.store.provided_options import gather_provider
 from lance_io.store.url import load_client, uri_on
 

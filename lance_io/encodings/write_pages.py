@@ -65,13 +65,6 @@ def encode_pages(path: LeafPath, page: LeafPage, options: ColumnOptions, version
     return [each for half in halves for each in encode_pages(path, half, options, version)]
 
 
-def encode_page(path: LeafPath, page: LeafPage, options: ColumnOptions, version: FileVersion) -> EncodedPage:
-    """`encode_pages` where it has to be one page: where chunks cannot count levels, the page becomes full-zip."""
-    rules = rules_for(version)
-    encoded = _encode_whole(path, page, options, rules)
-    return encode_fullzip(path, page, options, rules) if encoded is None else encoded
-
-
 def _encode_whole(path: LeafPath, page: LeafPage, options: ColumnOptions, rules: VersionRules) -> EncodedPage | None:
     """The page as a whole; None when it is to be mini-blocks but chunks cannot count its levels."""
     if path.leaf.is_blob:

@@ -38,8 +38,8 @@ from lance_io.plans.plan import Finished, LargeAnswer, advance, drive_async, dri
 from lance_io.records import dataclass
 from lance_io.runtime import cpu_pool, set_done, wait_until_done
 from lance_io.spans import Fetched, Ranges, no_ranges
-from lance_io.store.api import InvalidRange, ShortRead
 from lance_io.store.bounds import LINE_BYTES, joined_bytes_max
+from lance_io.store.failures import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,7 +32,7 @@ from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.redaction import hide_secrets
 from lance_io.runtime import SharedItems, iterate, run, shared_async, stream, wrap
 from lance_io.spans import Ranges
-from lance_io.store.api import SyncReads
+from lance_io.store.offers import SyncReads
 from lance_io.store.provided_options import with_provider
 from lance_io.store.url import load_client, open_store, uri_on
 

@@ -35,11 +35,6 @@ def by_value(compute: Callable[..., Any], result: pa.DataType, *values: Value) -
     return _each(compute, result, list(values))
 
 
-def by_bytes(compute: Callable[[bytes], Any], result: pa.DataType, value: Value) -> pa.Array:
-    """As `by_value`, for strings and byte strings: `compute` gets bytes."""
-    return by_value(lambda one: compute(one.encode() if isinstance(one, str) else one), result, value)
-
-
 def _each(compute: Callable[..., Any], result: pa.DataType, values: list[Value]) -> pa.Array:
     rows = zip(*[array.to_pylist() for array in broadcast(*values)], strict=True)
     return pa.array([None if None in row else compute(*row) for row in rows], result)

@@ -26,8 +26,8 @@ from lance_io.io import stats as io_stats
 from lance_io.io.budget import Budget
 from lance_io.io.estimates import Charges, charge_apart
 from lance_io.io.reads import RangeRead, plan_jobs, plan_ranges
-from lance_io.store.api import Flow, flow
 from lance_io.store.counters import on_cached, on_retry
+from lance_io.store.offers import Flow, flow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from lance_io.io.reads import Read, Request
     from lance_io.io.slots import Growth, SlotSource
     from lance_io.io.stats import Sinks
-    from lance_io.store.api import FindsRanges, ObjectReads, StartedRead, StartReads, WantedRange
+    from lance_io.store.api import ObjectReads
+    from lance_io.store.offers import FindsRanges, StartedRead, StartReads, WantedRange
 
 
 class Operation:

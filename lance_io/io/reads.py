@@ -24,7 +24,8 @@ from lance_io.io.spares import SPARE_BYTES_MIN, spares
 from lance_io.io.stats import join_sinks
 from lance_io.limits import KIB
 from lance_io.spans import Fetched, Ranges, int64s
-from lance_io.store.api import ShortRead, WantedRange
+from lance_io.store.failures import ShortRead
+from lance_io.store.offers import WantedRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from lance_io.io.dispatch import Operation
     from lance_io.io.stats import Sinks
     from lance_io.spans import IntArray
-    from lance_io.store.api import ObjectReads, PlanReads, StartedRead
+    from lance_io.store.api import ObjectReads
+    from lance_io.store.offers import PlanReads, StartedRead
 
 # A small answer that is kept must not hold a large merged buffer in memory: it is copied out.
 PINNED_BYTES_MAX = 64 * KIB

@@ -15,7 +15,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from lance_io.store.api import ObjectReads, StoreProfile
+    from lance_io.store.api import ObjectReads
+    from lance_io.store.profile import StoreProfile
 
 
 class Taker(Protocol):

@@ -9,13 +9,14 @@ from lance_io.plans.plan import Invoke, RollBackOnError, Together, ask
 from lance_io.plans.store_requests import Head
 from lance_io.records import dataclass
 from lance_io.spans import Ranges
-from lance_io.store.api import offers_sync_reads
+from lance_io.store.offers import offers_sync_reads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lance_io.plans.plan import Plan
-    from lance_io.store.api import Buffer, ObjectMeta, ObjectStore, SyncReads, SyncUpload, SyncWrites, Upload
+    from lance_io.store.api import Buffer, ObjectMeta, ObjectStore, SyncUpload, Upload
+    from lance_io.store.offers import SyncReads, SyncWrites
 
 COPIES_AT_ONCE: Final = 8
 _PORTION_BYTES: Final = 16 << 20  # held of each object that is being copied

@@ -6,22 +6,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lance_io.io.stats import begin_reads, count_round, count_wanted, end_reads, sinks_now
 from lance_io.records import dataclass
-from lance_io.store.api import ALL, keeps_copies
+from lance_io.store.api import ALL
 from lance_io.store.counters import on_cached
+from lance_io.store.offers import keeps_copies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.store.api import (
-        Buffer,
-        Durability,
-        HoldsFolders,
-        ObjectMeta,
-        ObjectStore,
-        Selection,
-        SyncReads,
-        SyncWrites,
-    )
+    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, Selection
+    from lance_io.store.offers import HoldsFolders, SyncReads, SyncWrites
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from lance_io import runtime
 from lance_io.io import call_metrics
 from lance_io.plans.lazy_module import later
 from lance_io.plans.plan import begin_in_thread, drive_async, drive_in_thread, drive_sync
-from lance_io.store.api import offers_sync_reads
+from lance_io.store.offers import offers_sync_reads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

@@ -16,7 +16,7 @@ from lance_io.io.budget import share_process_pool
 from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
 from lance_io.spark.consumed import find_connection
 from lance_io.spark.task_context import executor_workers, this_task
-from lance_io.store.api import CLOUD
+from lance_io.store.profile import CLOUD
 
 if TYPE_CHECKING:
     from lance_io.dataset.distributed import TablePlace, TableVersion

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lance_io.spans import Ranges
-    from lance_io.store.api import WantedRange
+    from lance_io.store.offers import WantedRange
 
 Operation = Literal["get", "head", "list", "put", "put_create", "part", "delete"]
 READS: frozenset[Operation] = frozenset({"get", "head", "list"})

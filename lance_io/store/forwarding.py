@@ -17,10 +17,10 @@ if TYPE_CHECKING:
         ObjectStore,
         PartWriter,
         Selection,
-        StoreProfile,
-        StoreStats,
         Upload,
     )
+    from lance_io.store.counters import StoreStats
+    from lance_io.store.profile import StoreProfile
 
 
 class ForwardingStore:

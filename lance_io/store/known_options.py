@@ -10,8 +10,8 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Final
 
-from lance_io.store.api import PROFILE_OPTIONS
 from lance_io.store.costs import COST_OPTIONS
+from lance_io.store.profile import PROFILE_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,21 +14,12 @@ from typing import TYPE_CHECKING, Self
 
 from lance_io.errors import AlreadyExists, NotFound, UsageError
 from lance_io.spans import Fetched, Ranges, join_fetched
-from lance_io.store.api import (
-    ALL,
-    MEMORY,
-    Buffer,
-    Capabilities,
-    Durability,
-    ObjectMeta,
-    PreconditionFailed,
-    Selection,
-    StoreProfile,
-    StoreStats,
-    WritableBuffer,
-)
+from lance_io.store.api import ALL, Buffer, Capabilities, Durability, ObjectMeta, Selection, WritableBuffer
 from lance_io.store.bounds import check_range, check_ranges, merge_cost
+from lance_io.store.counters import StoreStats
+from lance_io.store.failures import PreconditionFailed
 from lance_io.store.forking import survive_fork
+from lance_io.store.profile import MEMORY, StoreProfile
 from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:

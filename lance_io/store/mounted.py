@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lance_io.store.api import offers_sync_reads
+from lance_io.store.offers import offers_sync_reads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

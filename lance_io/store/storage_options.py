@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.errors import UsageError
-from lance_io.store.api import PROFILE_OPTIONS
 from lance_io.store.costs import COST_OPTIONS
+from lance_io.store.profile import PROFILE_OPTIONS
 
 if TYPE_CHECKING:
     from lance_io.store.api import Durability

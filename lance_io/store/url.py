@@ -28,8 +28,8 @@ from lance_io.errors import UnsupportedError, UsageError
 from lance_io.records import dataclass
 from lance_io.redaction import hide_secrets
 from lance_io.runtime import in_thread, load_modules
-from lance_io.store.api import LOCAL, MEMORY
 from lance_io.store.known_options import tell_unknown
+from lance_io.store.profile import LOCAL, MEMORY
 from lance_io.store.provided_options import source_of
 from lance_io.store.storage_options import durability, normalize, planning
 

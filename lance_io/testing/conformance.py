@@ -22,17 +22,9 @@ import pytest
 
 from lance_io.errors import AlreadyExists, FormatError, NotFound, StoreError, UsageError
 from lance_io.spans import Ranges
-from lance_io.store.api import (
-    InvalidRange,
-    ObjectStore,
-    PlanReads,
-    PreconditionFailed,
-    Selection,
-    ShortRead,
-    SyncReads,
-    SyncWrites,
-)
-from lance_io.store.failures import OutcomeUnknown
+from lance_io.store.api import ObjectStore, Selection
+from lance_io.store.failures import InvalidRange, OutcomeUnknown, PreconditionFailed, ShortRead
+from lance_io.store.offers import PlanReads, SyncReads, SyncWrites
 from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:

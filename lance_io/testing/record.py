@@ -15,7 +15,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from lance_io.spans import Ranges
-from lance_io.store.api import ALL, SyncReads, SyncWrites
+from lance_io.store.api import ALL
+from lance_io.store.offers import SyncReads, SyncWrites
 from lance_io.testing.wrap import Request, WrappedStore, put_request
 
 if TYPE_CHECKING:

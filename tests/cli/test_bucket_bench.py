@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lance_io.cli.bucket_bench import LARGE_BYTES, PART_BYTES, SMALL_BYTES, Counts, _measure_and_clean
-from lance_io.store.api import CLOUD
 from lance_io.store.costs import STORE_COSTS
 from lance_io.store.memory import MemoryStore
+from lance_io.store.profile import CLOUD
 from lance_io.testing.record import RecordingStore
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from lance_io.reads.scan.scan_options import ColumnOrdering, scan_options
 from lance_io.reads.scan.scan_plan import scan_projection
 from lance_io.reads.takes.take_rows import take_positions
 from lance_io.reads.version.session import Session
-from lance_io.store.api import CLOUD
 from lance_io.store.costs import STORE_COSTS
 from lance_io.store.local.disk import LocalStore
+from lance_io.store.profile import CLOUD
 from lance_io.testing.record import RecordingStore, record
 
 if TYPE_CHECKING:

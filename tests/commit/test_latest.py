@@ -21,9 +21,10 @@ from lance_io.commit.latest import (
 from lance_io.errors import NotFound
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.plans.store_requests import Head, List, Read
-from lance_io.store.api import DIRECTLY_BELOW, Selection, SyncReads
+from lance_io.store.api import DIRECTLY_BELOW, Selection
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
+from lance_io.store.offers import SyncReads
 from lance_io.table.manifest.paths import HINT_NAME, manifest_name, parse_manifest_name
 
 ASKED: list[str] = []

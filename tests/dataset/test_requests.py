@@ -15,7 +15,7 @@ import pytest
 import lance_io
 
 if TYPE_CHECKING:
-    from lance_io.store.api import StatsSnapshot
+    from lance_io.store.counters import StatsSnapshot
     from tests.servers import S3Server
 
 

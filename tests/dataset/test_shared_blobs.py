@@ -17,9 +17,9 @@ from lance.blob import blob_array, blob_field
 
 import lance_io
 from lance_io.reads.version.session import Session
-from lance_io.store.api import CLOUD
 from lance_io.store.failures import StoreFailure
 from lance_io.store.memory import MemoryStore
+from lance_io.store.profile import CLOUD
 from lance_io.store.url import Location
 from lance_io.testing.wrap import WrappedStore
 

@@ -15,7 +15,7 @@ import pytest
 
 import lance_io
 from lance_io.file.scan.slow_start import SlowStart
-from lance_io.store.api import LOCAL
+from lance_io.store.profile import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from lance_io.store.api import StatsSnapshot
+    from lance_io.store.counters import StatsSnapshot
 
 VERSIONS = ["0.1", "2.0", "2.1", "2.2"]
 STRUCTS = pa.struct([("a", pa.int32()), ("b", pa.string())])

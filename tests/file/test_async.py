@@ -30,9 +30,9 @@ from lance_io import AsyncDataset, runtime
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import store_stats
 from lance_io.reads.version.session import Session
-from lance_io.store.api import CLOUD
 from lance_io.store.failures import StoreFailure
 from lance_io.store.memory import MemoryStore
+from lance_io.store.profile import CLOUD
 from lance_io.store.url import Location
 from lance_io.testing.faults import Fault, FaultyStore
 from lance_io.testing.wrap import WrappedStore

@@ -34,8 +34,8 @@ from lance_io.io.spares import SPARES_BYTES, Spares
 from lance_io.io.stats import IoStats, io_stats, store_stats
 from lance_io.limits import KIB, MIB
 from lance_io.reads.version.session import Session
-from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore
+from lance_io.store.profile import CLOUD
 from lance_io.store.url import Location
 from lance_io.testing.record import record
 

@@ -20,7 +20,7 @@ from lance_io.plans.plan import drive_sync
 from lance_io.reads.scan.read_spans import SpanReader
 from lance_io.reads.scan.scan_options import scan_options
 from lance_io.reads.scan.scan_plan import plan_scan
-from lance_io.store.api import CLOUD
+from lance_io.store.profile import CLOUD
 from lance_io.testing.latency import LatencyStore, run_virtual
 
 if TYPE_CHECKING:

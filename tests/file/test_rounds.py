@@ -25,8 +25,8 @@ from lance_io.encodings.v2_1 import fullzip
 from lance_io.io.stats import io_stats
 from lance_io.limits import MIB
 from lance_io.reads.version.session import Session
-from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore
+from lance_io.store.profile import CLOUD
 from lance_io.store.url import Location
 from lance_io.testing.latency import LatencyStore, run_virtual
 from lance_io.testing.record import RecordingStore

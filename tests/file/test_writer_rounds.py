@@ -24,8 +24,8 @@ from lance_io.format.version import V2_1, V2_2
 from lance_io.io.cache import SearchCache
 from lance_io.limits import KIB, MIB
 from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore
+from lance_io.store.profile import CLOUD
 from lance_io.testing.latency import LatencyStore, run_virtual
 from lance_io.testing.record import RecordingStore
 

@@ -29,7 +29,7 @@ import lance_io.file.open.open_file
 import lance_io.store.url
 from lance_io import limits
 from lance_io.io.spares import SPARES_BYTES, spares
-from lance_io.store.api import LOCAL
+from lance_io.store.profile import LOCAL
 from tests.fuzz.damage import Damaged, blind, damage_data_file, damage_manifest
 from tests.fuzz.reading import Verdict, read_file, read_table
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lance_io.spans import Fetched, Ranges
-from lance_io.store.api import CLOUD, ObjectMeta, StoreProfile
+from lance_io.store.api import ObjectMeta
+from lance_io.store.profile import CLOUD, StoreProfile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.store.api import Flow, RangesEnded, ToldAgain, WantedRange
+    from lance_io.store.offers import Flow, RangesEnded, ToldAgain, WantedRange
 
 _numbers = itertools.count()
 

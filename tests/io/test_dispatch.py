@@ -16,7 +16,7 @@ from lance_io.io.scheduler import ReadScheduler
 from lance_io.io.slots import slots_of
 from lance_io.io.stats import io_stats
 from lance_io.spans import Ranges
-from lance_io.store.api import ShortRead
+from lance_io.store.failures import ShortRead
 from lance_io.testing.latency import run_virtual
 from tests.io.fakes import PROFILE, FakeCachedStore, FakeStartStore, FakeStore, FakeTogetherStore, content
 

@@ -21,8 +21,8 @@ from lance_io.io.shared_limits import IoScheduler
 from lance_io.io.slots import scan_slots_of, slots_of
 from lance_io.io.stats import io_stats, process_stats, store_stats
 from lance_io.spans import Fetched, Ranges
-from lance_io.store.api import Flow, flow
 from lance_io.store.counters import on_retry
+from lance_io.store.offers import Flow, flow
 from tests.io.fakes import PROFILE, FakeCachedStore, FakePlanStore, FakeStartStore, FakeStore, content
 
 SIZE = 2000

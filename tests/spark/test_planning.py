@@ -38,7 +38,7 @@ from lance_io.spark.helpers import option_texts
 from lance_io.spark.options import parse_options
 from lance_io.spark.read.reader import unpack_job
 from lance_io.spark.source import LanceDataSource
-from lance_io.store.api import CLOUD
+from lance_io.store.profile import CLOUD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

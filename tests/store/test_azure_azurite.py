@@ -21,11 +21,12 @@ from azure.storage.blob import ContainerClient, ContainerSasPermissions, generat
 
 from lance_io import runtime
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError, UsageError
-from lance_io.store.api import ConflictRetry, Selection
+from lance_io.store.api import Selection
 from lance_io.store.azure.account_clients import AccountClients
 from lance_io.store.azure.authorization import Bearer
 from lance_io.store.azure.container import AzureStore
 from lance_io.store.cloud import renewal
+from lance_io.store.failures import ConflictRetry
 from lance_io.store.url import open_store
 from servers import azurite
 

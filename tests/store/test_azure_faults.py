@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError
-from lance_io.store.api import (
+from lance_io.store.azure.container import AzureStore, open_azure
+from lance_io.store.failures import (
     ConflictRetry,
     InvalidRange,
     LongBody,
@@ -26,7 +27,6 @@ from lance_io.store.api import (
     Transient,
     Unsent,
 )
-from lance_io.store.azure.container import AzureStore, open_azure
 from lance_io.store.policies.logical_read import RetryPolicy
 from lance_io.store.upload import PartUpload
 from tests.http_faults import (

@@ -15,7 +15,6 @@ from azure.storage.blob._shared.authentication import SharedKeyCredentialPolicy
 from lance import dataset as pylance_dataset
 
 from lance_io.errors import AccessDenied, UsageError
-from lance_io.store.api import WantedRange
 from lance_io.store.azure.account_clients import AccountClients
 from lance_io.store.azure.authorization import VERSION
 from lance_io.store.azure.container import open_azure
@@ -27,6 +26,7 @@ from lance_io.store.azure.container_options import (
     split_authority,
 )
 from lance_io.store.azure.container_site import ContainerSite
+from lance_io.store.offers import WantedRange
 from lance_io.store.policies.download import Download
 from lance_io.store.url import open_store
 from tests.http_faults import Asked, FaultServer, head

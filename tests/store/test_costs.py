@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from lance_io.errors import UsageError
 from lance_io.limits import GIB, KIB, MIB
-from lance_io.store.api import CLOUD, LOCAL, S3_EXPRESS, SLOW_CLIENT
 from lance_io.store.costs import (
     CLIENT_GETS,
     EXPRESS_GETS,
@@ -23,6 +22,7 @@ from lance_io.store.costs import (
     costs_of,
     requests_within_descriptors,
 )
+from lance_io.store.profile import CLOUD, LOCAL, S3_EXPRESS, SLOW_CLIENT
 from lance_io.store.s3.bucket import open_s3
 
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from lance_io.limits import KIB, MIB
-from lance_io.store.api import CLOUD, S3_EXPRESS, StoreProfile
 from lance_io.store.costs import STORE_COSTS
+from lance_io.store.profile import CLOUD, S3_EXPRESS, StoreProfile
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "costs.md").read_text()
 

@@ -21,12 +21,12 @@ import pytest
 from lance_io import _kernels
 from lance_io.errors import NotFound, UsageError
 from lance_io.limits import KIB, MIB
-from lance_io.store.api import Flow, WantedRange, flow
 from lance_io.store.disk_cache import database_files, private_folder, range_database
 from lance_io.store.disk_cache.cached_store import CachedStore
 from lance_io.store.disk_cache.disk_cache import PAUSE_S, DiskCache, open_disk_cache
 from lance_io.store.disk_cache.fixed_objects import NameSpace
 from lance_io.store.memory import MemoryStore
+from lance_io.store.offers import Flow, WantedRange, flow
 from lance_io.testing.wrap import WrappedStore
 from tests.io.fakes import FakeStartStore
 from tests.seeds import seed_of
@@ -34,7 +34,7 @@ from tests.seeds import seed_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lance_io.store.api import StartedRead
+    from lance_io.store.offers import StartedRead
 
 PROCESSES = int(os.environ.get("LANCE_IO_CACHE_PROCESSES", "12"))  # in all; the campaign starts a thousand
 ALIVE = min(48, max(4, PROCESSES // 3))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from lance_io.limits import MIB
 from lance_io.store import storage_options
-from lance_io.store.api import CLOUD, LOCAL, PROFILE_OPTIONS
 from lance_io.store.azure import container_options
 from lance_io.store.cloud import client_options
 from lance_io.store.costs import COST_OPTIONS
 from lance_io.store.gcs import gcs_options
+from lance_io.store.profile import CLOUD, LOCAL, PROFILE_OPTIONS
 from lance_io.store.s3 import bucket_options
 from lance_io.store.upload import PART_BYTES, PARTS_IN_FLIGHT
 

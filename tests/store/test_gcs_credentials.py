@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from lance_io.errors import AccessDenied, LanceError, UsageError
-from lance_io.store.api import Transient
+from lance_io.store.failures import Transient
 from lance_io.store.gcs.gcs_options import parse_gcs
 from lance_io.store.gcs.gcs_store import GcsStore, open_gcs
 from tests.http_faults import Asked, head, read_asked

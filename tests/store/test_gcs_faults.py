@@ -11,11 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, UsageError
-from lance_io.store.api import (
+from lance_io.store.api import Selection
+from lance_io.store.failures import (
     InvalidRange,
     OutcomeUnknown,
     PreconditionFailed,
-    Selection,
     StoreFailure,
     Throttled,
     Transient,

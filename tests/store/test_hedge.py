@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lance_io.errors import LanceError, NotFound
-from lance_io.store.api import LOCAL, Transient, WantedRange
 from lance_io.store.counters import StoreStats
+from lance_io.store.failures import Transient
+from lance_io.store.offers import WantedRange
 from lance_io.store.policies.download import Download
 from lance_io.store.policies.hedge import LARGE_BYTES, SAMPLES_MAX, SAMPLES_MIN, Hedging, Race, Watch
 from lance_io.store.policies.pace import Pace
 from lance_io.store.policies.transport import TaskAttempt
+from lance_io.store.profile import LOCAL
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.testing.latency import run_virtual
 from tests.http_faults import Answer, Asked, FaultServer, after, broken_after, serve, stall, status

@@ -20,12 +20,13 @@ import trustme
 
 from lance_io.errors import AccessDenied, NotFound
 from lance_io.store import descriptors
-from lance_io.store.api import StoreFailure, Transient, WantedRange
 from lance_io.store.counters import CONNECTIONS, OperationCounts, process_operations
+from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.http import gets, pool, tcp
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.exchange import Origin
 from lance_io.store.http.gets import HttpGets
+from lance_io.store.offers import WantedRange
 from lance_io.store.policies.download import Download
 from lance_io.store.policies.hedge import SAMPLES_MIN, Hedging
 from lance_io.store.policies.logical_read import RetryPolicy
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from lance_io.store.api import StartedRead
+    from lance_io.store.offers import StartedRead
     from lance_io.store.policies.transport import GetTransport
 
 CONTENT = random.Random(2).randbytes(300_000)

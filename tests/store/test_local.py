@@ -17,13 +17,16 @@ import pytest
 import lance_io
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError, UnsupportedError, UsageError
 from lance_io.spans import Ranges
-from lance_io.store.api import Durability, InvalidRange, ShortRead, StoreStats
+from lance_io.store.counters import StoreStats
+from lance_io.store.failures import InvalidRange, ShortRead
 from lance_io.store.local import disk
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.url import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lance_io.store.api import Durability
 
 TABLE = pa.table({"a": [1, 2, 3]})
 

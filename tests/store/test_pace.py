@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_io.store.api import Flow, flow
 from lance_io.store.failures import Throttled
+from lance_io.store.offers import Flow, flow
 from lance_io.store.policies import pace
 from lance_io.store.policies.logical_read import RetryPolicy
 from lance_io.store.policies.pace import Pace

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.spans import Ranges
-from lance_io.store.api import CLOUD, LOCAL
 from lance_io.store.bounds import merge_cost
 from lance_io.store.counters import StoreStats
 from lance_io.store.failures import Transient
@@ -23,6 +22,7 @@ from lance_io.store.policies.hedge import Hedging, Watch
 from lance_io.store.policies.logical_read import RetryPolicy, Sending, read_through
 from lance_io.store.policies.throttle import AdaptiveLimit, Gate, Rate
 from lance_io.store.policies.transport import TaskAttempt
+from lance_io.store.profile import CLOUD, LOCAL
 from lance_io.store.s3.bucket_options import S3Options, parse_s3
 from lance_io.store.storage_options import normalize, planning, seconds, switch
 from lance_io.testing.latency import run_virtual

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lance_io.errors import AccessDenied, UnsupportedError
-from lance_io.store.api import Capabilities, OutcomeUnknown, StoreFailure
+from lance_io.store.failures import OutcomeUnknown, StoreFailure
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.probe import PROBE_PREFIX, ConditionalProbe
@@ -22,7 +22,7 @@ from lance_io.testing.record import RecordingStore
 from lance_io.testing.wrap import WrappedStore
 
 if TYPE_CHECKING:
-    from lance_io.store.api import ObjectMeta, ObjectStore
+    from lance_io.store.api import Capabilities, ObjectMeta, ObjectStore
     from tests.servers import S3Server
 
 

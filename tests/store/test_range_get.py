@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from lance_io import _kernels
 from lance_io.errors import LanceError
-from lance_io.store.api import WantedRange
 from lance_io.store.http.range_get import RangeGet
 from lance_io.store.http.sigv4 import Signer
 from lance_io.store.http.socket_group import IS_THERE
+from lance_io.store.offers import WantedRange
 from lance_io.store.policies.download import Download
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.store.s3.bucket_options import parse_s3

@@ -17,9 +17,9 @@ from lance_io.commit.dynamodb import DynamoManifestStore
 from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.plans.plan import drive_async
-from lance_io.store.api import WantedRange
 from lance_io.store.cloud import renewal
 from lance_io.store.http.range_get import RangeGet
+from lance_io.store.offers import WantedRange
 from lance_io.store.policies.logical_read import Reading
 from lance_io.store.s3 import credentials
 from lance_io.store.s3.bucket import S3Store, open_s3
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from lance_io.store.api import StartedRead
+    from lance_io.store.offers import StartedRead
 
 CONTENT = random.Random(5).randbytes(50_000)
 CALLERS = 32

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lance_io.errors import AccessDenied, LanceError, NotFound, StoreError
-from lance_io.store.api import (
+from lance_io.store.failures import (
     InvalidRange,
     LongBody,
     OutcomeUnknown,
     RangeIgnored,
     ShortRead,
     StoreFailure,
+    StoreFull,
     Throttled,
     Transient,
     Unsent,
 )
-from lance_io.store.failures import StoreFull
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.store.upload import PartUpload
 from tests.http_faults import (
@@ -478,7 +478,7 @@ async def test_an_upload_that_cannot_begin() -> None:
 
 async def test_a_conflict_is_told_from_a_winner() -> None:
     from lance_io.errors import AlreadyExists
-    from lance_io.store.api import ConflictRetry
+    from lance_io.store.failures import ConflictRetry
 
     async with FaultServer(
         b"", [status(409, "ConditionalRequestConflict"), status(412, "PreconditionFailed")]

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_io.errors import AccessDenied, LanceError, NotFound
-from lance_io.store.api import DIRECTLY_BELOW, Selection, StoreFailure, Throttled, Transient
+from lance_io.store.api import DIRECTLY_BELOW, Selection
+from lance_io.store.failures import StoreFailure, Throttled, Transient
 from lance_io.store.http import exchange
 from lance_io.store.http.sigv4 import Signer, wire_query
 from lance_io.store.s3.listing import parse_page

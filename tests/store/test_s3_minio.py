@@ -17,7 +17,8 @@ from minio import Minio
 
 from lance_io import runtime
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound
-from lance_io.store.api import ConflictRetry, Selection
+from lance_io.store.api import Selection
+from lance_io.store.failures import ConflictRetry
 from lance_io.store.s3.bucket import S3Store
 from lance_io.store.url import open_store
 

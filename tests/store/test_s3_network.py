@@ -21,7 +21,7 @@ from minio.sse import SseCustomerKey
 
 import lance_io
 from lance_io.errors import LanceError, StoreError
-from lance_io.store.api import StoreFailure, Transient
+from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.s3.bucket_options import parse_s3
 from lance_io.store.storage_options import normalize
 from lance_io.store.url import open_store

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lance_io import _kernels
-from lance_io.store.api import WantedRange
 from lance_io.store.http.connection import COPIED_BYTES_MAX, SCRATCH_BYTES
 from lance_io.store.http.range_get import RangeGet
 from lance_io.store.http.socket_group import IS_THERE, SocketGroup
+from lance_io.store.offers import WantedRange
 from lance_io.store.s3.bucket import open_s3
 from tests.http_faults import Asked, FaultServer
 from tests.store.test_http_gets import turns_until
@@ -27,7 +27,7 @@ from tests.store.test_http_gets import turns_until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lance_io.store.api import StartedRead
+    from lance_io.store.offers import StartedRead
     from lance_io.store.s3.bucket import S3Store
 
 pytestmark = pytest.mark.skipif(not IS_THERE, reason="only Linux has epoll")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lance_io.spans import Ranges
-from lance_io.store.api import PlanReads, SyncReads, Throttled, Transient
+from lance_io.store.failures import Throttled, Transient
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
+from lance_io.store.offers import PlanReads, SyncReads
 from lance_io.testing.faults import FAULTS_OF_WRITES, Crashed, Fault, FaultyStore, count_requests
 from lance_io.testing.latency import LatencyStore, run_virtual
 from lance_io.testing.record import record

@@ -12,7 +12,7 @@ from lance_io import metrics, runtime
 from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.errors import LanceError
 from lance_io.reads.version.session import Session
-from lance_io.store.api import Throttled
+from lance_io.store.failures import Throttled
 from tests.bucket import Bucket, Container, Exchange, GoogleBucket, Harm, refuse
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lance_io.store.api import Transient
 from lance_io.store.azure.container import open_azure
 from lance_io.store.azure.container_options import parse_azure
+from lance_io.store.failures import Transient
 from lance_io.store.gcs.gcs_options import parse_gcs
 from lance_io.store.gcs.gcs_store import open_gcs
 from lance_io.store.s3.bucket import open_s3

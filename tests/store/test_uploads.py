@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lance_io.errors import AccessDenied, AlreadyExists, StoreError, UsageError
 from lance_io.limits import MIB
-from lance_io.store.api import OutcomeUnknown, Transient
+from lance_io.store.failures import OutcomeUnknown, Transient
 from lance_io.store.local import atomic_writes
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore

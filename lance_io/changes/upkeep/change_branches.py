@@ -31,7 +31,7 @@ from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List, OwnFiles, Put, Read, Remove, RemoveEmptyFolders
 from lance_io.reads.version.object_keys import branch_location
 from lance_io.reads.version.row_counts import with_row_counts
-from lance_io.store.api import HoldsFolders
+from lance_io.store.offers import HoldsFolders
 from lance_io.table.manifest.paths import (
     BRANCHES,
     DATA,

@@ -9,7 +9,7 @@ from lance_io.errors import NotFound
 from lance_io.plans.store_requests import List, OwnFiles, Remove, RemoveEmptyFolders
 from lance_io.reads.run_plan import run_async, run_sync
 from lance_io.reads.version.session import Session
-from lance_io.store.api import HoldsFolders, SyncReads
+from lance_io.store.offers import HoldsFolders, SyncReads
 from lance_io.store.storage_options import options_of
 from lance_io.store.url import load_client
 from lance_io.table.manifest.paths import BRANCH_TREES, BRANCHES, VERSIONS

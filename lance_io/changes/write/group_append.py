@@ -42,8 +42,8 @@ from lance_io.plans.plan import RollBackOnError, Wait
 from lance_io.reads.run_plan import begin_plan
 from lance_io.records import dataclass
 from lance_io.redaction import get_logger
-from lance_io.store.api import offers_sync_writes
 from lance_io.store.forking import survive_fork
+from lance_io.store.offers import offers_sync_writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence

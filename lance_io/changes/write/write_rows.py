@@ -43,7 +43,7 @@ from lance_io.reads.version.state import DatasetState
 from lance_io.reads.version.versions import keep_manifest, manifest_in
 from lance_io.records import dataclass
 from lance_io.redaction import get_logger
-from lance_io.store.api import offers_sync_writes
+from lance_io.store.offers import offers_sync_writes
 from lance_io.table.transaction.apply import Creation
 from lance_io.table.transaction.operations import Append, Overwrite
 from lance_io.table.transaction.transaction import Transaction

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.projected_pages import TableFile
     from lance_io.format.version import FileVersion
     from lance_io.spans import Fetched
-    from lance_io.store.api import StoreProfile
+    from lance_io.store.profile import StoreProfile
 
 PROBED_SHARE: Final = 256  # of a large file's size
 INDEXES_TO_METADATA: Final = 4  # page indexes take less than a few times the metadata of the same pages

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import FileColumns
     from lance_io.file.scan.page_slices import Piece
     from lance_io.file.scan.slow_start import Borders
-    from lance_io.store.api import StoreProfile
+    from lance_io.store.profile import StoreProfile
 
     Span = tuple[FragmentSource, int, int]
 

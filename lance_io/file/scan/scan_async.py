@@ -20,7 +20,7 @@ from lance_io.io.spares import spares
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.plans.plan import Finished, advance, in_pool
 from lance_io.runtime import cpu_count
-from lance_io.store.api import InvalidRange, ShortRead
+from lance_io.store.failures import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lance_io.file.scan.readahead import Span
     from lance_io.spans import IntArray
-    from lance_io.store.api import StoreProfile
+    from lance_io.store.profile import StoreProfile
 
 FIRST_ROWS_MIN: Final = 1024  # fewer are in one chunk, or hardly more bytes
 AHEAD_MAX: Final = 7  # times what was given: batches come many at once, and do not say how many of them were taken

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.plans.plan import Plan
-    from lance_io.store.api import Durability, ObjectMeta, ObjectStore, SyncUpload, SyncWrites, Upload
+    from lance_io.store.api import Durability, ObjectMeta, ObjectStore, SyncUpload, Upload
+    from lance_io.store.offers import SyncWrites
     from lance_io.store.url import Location
 
 

@@ -32,7 +32,7 @@ from lance_io.plans.cpu_requests import Begin, Compute, Result
 from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask, drive_async, drive_sync
 from lance_io.redaction import hide_secrets
 from lance_io.runtime import run, wrap
-from lance_io.store.api import offers_sync_writes
+from lance_io.store.offers import offers_sync_writes
 from lance_io.store.provided_options import with_provider
 from lance_io.store.url import load_client, open_store, uri_on
 

@@ -28,7 +28,7 @@ from lance_io.plans.store_requests import Head
 from lance_io.reads.rows.read_rows import read_bytes
 from lance_io.reads.version.column_lists import extract
 from lance_io.reads.version.object_keys import StoredObject
-from lance_io.store.api import HasOwnPaths
+from lance_io.store.offers import HasOwnPaths
 from lance_io.store.url import open_store
 from lance_io.table.manifest.paths import check_relative
 

@@ -39,8 +39,9 @@ from lance_io.reads.takes.take_rows import group_positions
 from lance_io.reads.version.column_lists import project_taken
 from lance_io.reads.version.session import Session
 from lance_io.spans import Ranges
-from lance_io.store.api import CLOUD, InvalidRange, ShortRead
 from lance_io.store.costs import costs_of
+from lance_io.store.failures import InvalidRange, ShortRead
+from lance_io.store.profile import CLOUD
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping

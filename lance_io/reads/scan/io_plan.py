@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
     from lance_io.spans import Purpose, Ranges
-    from lance_io.store.api import StoreProfile
     from lance_io.store.costs import Cost, RequestCosts
+    from lance_io.store.profile import StoreProfile
 
 UNBOUNDED: Final = 1 << 62
 SHOWN_REQUESTS_MAX: Final = 12  # per round, in the text form

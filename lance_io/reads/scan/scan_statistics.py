@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.reads.scan.pipeline import ScanPlan
-    from lance_io.store.api import ObjectStore, StatsSnapshot
+    from lance_io.store.api import ObjectStore
+    from lance_io.store.counters import StatsSnapshot
 
 T = TypeVar("T")
 _END: Final = object()

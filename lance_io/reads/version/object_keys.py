@@ -13,8 +13,8 @@ from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.open.file_source import FileRef, FragmentSource
 from lance_io.format.version import READABLE, V0_1
 from lance_io.records import dataclass
-from lance_io.store.api import HasOwnPaths
 from lance_io.store.mounted import MountedStore, mounted_key
+from lance_io.store.offers import HasOwnPaths
 from lance_io.store.url import is_opened_by_fsspec
 from lance_io.table.manifest.paths import BRANCH_TREES, data_file_place, deletion_file_place
 from lance_io.turns import give_way

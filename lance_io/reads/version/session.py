@@ -15,7 +15,7 @@ from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
 from lance_io.io.cache import CacheStats, SearchCache
 from lance_io.limits import DISK_CACHE_BYTES, METADATA_CACHE_BYTES, VALUE_BYTES_MAX, from_environment
-from lance_io.store.api import offers_sync_reads
+from lance_io.store.offers import offers_sync_reads
 from lance_io.store.provided_options import source_of
 from lance_io.store.storage_options import options_of
 

@@ -22,7 +22,7 @@ from lance_io.reads.version.blob_fields import with_binaries
 from lance_io.reads.version.column_lists import fields_along, prune
 from lance_io.reads.version.object_keys import Places, Sources, branch_location, branch_uri
 from lance_io.records import dataclass
-from lance_io.store.api import offers_sync_reads
+from lance_io.store.offers import offers_sync_reads
 from lance_io.store.storage_options import options_of
 from lance_io.store.url import uri_of
 from lance_io.table.manifest.manifest import VERSION_MAX, Manifest, from_message

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import LanceError, NotFound
-from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
+from lance_io.store.api import ALL, Capabilities, ObjectMeta
 from lance_io.store.azure.account_clients import AccountClients, content_settings, missing_library
 from lance_io.store.azure.blob_errors import Refused, library_error, unreadable_answer
 from lance_io.store.azure.blob_listing import BlobPage, ask_for_page, quote_etag
@@ -24,14 +24,16 @@ from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
 from lance_io.store.failures import StoreFailure, Transient, name_bucket
 from lance_io.store.policies.download import Download
+from lance_io.store.profile import CLOUD, SLOW_CLIENT
 from lance_io.store.storage_options import planning
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
-    from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
+    from lance_io.store.api import Buffer, Durability, Selection
     from lance_io.store.azure.blocks import BlockWriter
     from lance_io.store.counters import Operation, StoreStats
+    from lance_io.store.profile import StoreProfile
     from lance_io.store.provided_options import OptionsSource
 
 LIST_PAGE = 5000  # what Azure gives at once

@@ -13,11 +13,11 @@ from lance_io.store.http.sigv4 import wire_path, wire_query
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lance_io.store.api import WantedRange
     from lance_io.store.azure.account_clients import AccountClients
     from lance_io.store.azure.authorization import Authorization
     from lance_io.store.azure.container_options import AzureOptions
     from lance_io.store.http.exchange import Exchange
+    from lance_io.store.offers import WantedRange
     from lance_io.store.policies.download import Download
 
 PATHS_MAX = 4096  # keys whose encoded path is kept

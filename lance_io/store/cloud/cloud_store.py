@@ -14,34 +14,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lance_io.errors import LanceError
-from lance_io.store.api import flow
 from lance_io.store.bounds import check_range
 from lance_io.store.cloud.connections import Connections, keep_connected, release
 from lance_io.store.cloud.loop_clients import Clients
 from lance_io.store.counters import StoreStats
 from lance_io.store.failures import CredentialsRefused, OutcomeUnknown, Throttled, Transient, Unsent, name_bucket
 from lance_io.store.forking import never_finalize, survive_fork
+from lance_io.store.offers import flow
 from lance_io.store.policies.download import Download
 from lance_io.store.policies.logical_read import Reading, end_alone, read_through
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from lance_io.store.api import (
-        Buffer,
-        Capabilities,
-        Durability,
-        ObjectMeta,
-        RangesEnded,
-        StartedRead,
-        StoreProfile,
-        ToldAgain,
-        WantedRange,
-    )
+    from lance_io.store.api import Buffer, Capabilities, Durability, ObjectMeta
     from lance_io.store.cloud.client_options import ClientOptions
     from lance_io.store.counters import Operation
+    from lance_io.store.offers import RangesEnded, StartedRead, ToldAgain, WantedRange
     from lance_io.store.policies.logical_read import Sending
     from lance_io.store.policies.throttle import Place
+    from lance_io.store.profile import StoreProfile
     from lance_io.store.upload import PartUpload
 
 T = TypeVar("T")

@@ -28,10 +28,10 @@ from lance_io.store.policies.throttle import AdaptiveLimit, Gate, Rate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.store.api import StoreProfile
     from lance_io.store.cloud.cloud_store import CloudStore
     from lance_io.store.http.gets import HttpGets
     from lance_io.store.policies.transport import GetTransport, TogetherTransport
+    from lance_io.store.profile import StoreProfile
 
 KEPT_S: Final = 15.0
 KEPT_MAX: Final = 16

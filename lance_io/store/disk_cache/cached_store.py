@@ -16,27 +16,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import NotFound
-from lance_io.store.api import ALL, ObjectMeta, WantedRange, flow
+from lance_io.store.api import ALL, ObjectMeta
 from lance_io.store.counters import on_cached, on_retry
 from lance_io.store.disk_cache.fixed_objects import NameSpace, is_fixed, table_folder
 from lance_io.store.forwarding import ForwardingStore
+from lance_io.store.offers import WantedRange, flow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
     from concurrent.futures import Future
 
-    from lance_io.store.api import (
-        Buffer,
-        Durability,
-        Flow,
-        ObjectStore,
-        RangesEnded,
-        Selection,
-        StartedRead,
-        ToldAgain,
-    )
+    from lance_io.store.api import Buffer, Durability, ObjectStore, Selection
     from lance_io.store.disk_cache.disk_cache import DiskCache
     from lance_io.store.disk_cache.fixed_objects import CopyName
+    from lance_io.store.offers import Flow, RangesEnded, StartedRead, ToldAgain
 
 _VERSIONS: Final = "_versions"
 _HEAD: Final = struct.Struct("<qh")  # of a copy with a description: size of the object, length of the etag or -1

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lance_io.store.api import WantedRange
+    from lance_io.store.offers import WantedRange
 
 ID_BYTES: Final = 16
 KNOWN_MAX: Final = 4096  # names of objects that are remembered with what they make

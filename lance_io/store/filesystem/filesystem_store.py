@@ -43,9 +43,10 @@ from lance_io.store.upload import PartUpload
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-    from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
+    from lance_io.store.api import Buffer, Durability, Selection
     from lance_io.store.counters import Operation
     from lance_io.store.filesystem.filesystem_calls import FilesystemCalls
+    from lance_io.store.profile import StoreProfile
 
 T = TypeVar("T")
 TEMPORARY_PREFIX: Final = ".lance-io-"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
 from lance_io.redaction import hide_secrets, url_secrets
-from lance_io.store.api import LOCAL, SLOW_CLIENT, StoreProfile
 from lance_io.store.filesystem.filesystem_calls import THREADS_MAX, fingerprint
 from lance_io.store.filesystem.filesystem_store import FilesystemStore
+from lance_io.store.profile import LOCAL, SLOW_CLIENT, StoreProfile
 from lance_io.store.storage_options import normalize, planning, switch
 
 if TYPE_CHECKING:

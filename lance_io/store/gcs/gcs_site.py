@@ -13,10 +13,10 @@ from lance_io.store.http.sigv4 import wire_query
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lance_io.store.api import WantedRange
     from lance_io.store.gcs.gcs_options import GcsOptions
     from lance_io.store.gcs.gcs_state import GcsState
     from lance_io.store.http.exchange import Exchange
+    from lance_io.store.offers import WantedRange
     from lance_io.store.policies.download import Download
 
 PATHS_MAX: Final = 4096  # keys whose encoded path is kept

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from lance_io.errors import NotFound, UsageError
-from lance_io.store.api import ALL, CLOUD, Capabilities, ObjectMeta
+from lance_io.store.api import ALL, Capabilities, ObjectMeta
 from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
@@ -34,14 +34,16 @@ from lance_io.store.gcs.resources import (
     written,
 )
 from lance_io.store.policies.download import Download
+from lance_io.store.profile import CLOUD
 from lance_io.store.storage_options import planning
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
+    from lance_io.store.api import Buffer, Durability, Selection
     from lance_io.store.counters import Operation, StoreStats
     from lance_io.store.gcs.resumable import ResumableWriter
+    from lance_io.store.profile import StoreProfile
     from lance_io.store.provided_options import OptionsSource
 
 T = TypeVar("T")

@@ -15,10 +15,10 @@ from lance_io.store.http.pool import join_pool, leave_pool
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lance_io.store.api import WantedRange
     from lance_io.store.counters import Operation, StoreStats
     from lance_io.store.http.exchange import Origin, Patience, Sink
     from lance_io.store.http.pool import OriginPool
+    from lance_io.store.offers import WantedRange
     from lance_io.store.policies.download import Download
 
 T = TypeVar("T")

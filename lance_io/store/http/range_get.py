@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from lance_io.store.api import Buffer, Flow, RangesEnded, ToldAgain, WantedRange
+    from lance_io.store.api import Buffer
     from lance_io.store.http.connection import Connection
     from lance_io.store.http.exchange import Exchange, Patience
     from lance_io.store.http.gets import HttpGets
+    from lance_io.store.offers import Flow, RangesEnded, ToldAgain, WantedRange
     from lance_io.store.policies.hedge import Race
     from lance_io.store.policies.logical_read import Sending
     from lance_io.store.policies.throttle import Place

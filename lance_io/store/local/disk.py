@@ -23,20 +23,10 @@ from lance_io.errors import LanceError, NotFound, UnsupportedError
 from lance_io.runtime import cpu_count
 from lance_io.runtime.threads import LastingPool
 from lance_io.spans import Fetched, Ranges, int64s, join_fetched
-from lance_io.store.api import (
-    ALL,
-    LOCAL,
-    Buffer,
-    Capabilities,
-    Durability,
-    ObjectMeta,
-    Selection,
-    ShortRead,
-    StoreProfile,
-    StoreStats,
-    WritableBuffer,
-)
+from lance_io.store.api import ALL, Buffer, Capabilities, Durability, ObjectMeta, Selection, WritableBuffer
 from lance_io.store.bounds import check_ranges, joined_bytes_max
+from lance_io.store.counters import StoreStats
+from lance_io.store.failures import ShortRead
 from lance_io.store.forking import survive_fork
 from lance_io.store.local.atomic_writes import (
     AsyncLocalUpload,
@@ -56,6 +46,7 @@ from lance_io.store.local.system_calls import (
     raise_write_error,
 )
 from lance_io.store.local.unlinking import unlink_all
+from lance_io.store.profile import LOCAL, StoreProfile
 
 if TYPE_CHECKING:
     import asyncio

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from lance_io.store.api import Buffer, Flow, RangesEnded, StartedRead
+    from lance_io.store.api import Buffer
     from lance_io.store.counters import StoreStats
+    from lance_io.store.offers import Flow, RangesEnded, StartedRead
     from lance_io.store.policies.download import Download
     from lance_io.store.policies.throttle import Gate, Place, Turn
     from lance_io.store.policies.transport import GetTransport, TogetherTransport

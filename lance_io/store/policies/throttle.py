@@ -16,15 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lance_io.runtime import set_done
-from lance_io.store.api import flow
 from lance_io.store.failures import Throttled
+from lance_io.store.offers import flow
 from lance_io.store.policies.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.store.api import Flow
     from lance_io.store.failures import Transient
+    from lance_io.store.offers import Flow
 
 WINDOW_S = 1.0
 LIMIT_MIN = 4

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from typing import Any
 
-    from lance_io.store.api import StartedRead, WantedRange
+    from lance_io.store.offers import StartedRead, WantedRange
     from lance_io.store.policies.download import Download
 
 

@@ -12,13 +12,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import LanceError, NotFound, UnsupportedError
-from lance_io.store.api import ALL, CLOUD, S3_EXPRESS, SLOW_CLIENT, Capabilities, ObjectMeta
+from lance_io.store.api import ALL, Capabilities, ObjectMeta
 from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
 from lance_io.store.costs import MINIO_GETS, tells_costs
 from lance_io.store.failures import Transient, name_bucket
+from lance_io.store.profile import CLOUD, S3_EXPRESS, SLOW_CLIENT
 from lance_io.store.s3.bucket_options import S3Options, keys_given, parse_s3
 from lance_io.store.s3.encryption import checksum_arguments, customer_arguments
 from lance_io.store.s3.error_codes import client_error, coded_error
@@ -31,8 +32,9 @@ from lance_io.store.storage_options import planning
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 
-    from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
+    from lance_io.store.api import Buffer, Durability, Selection
     from lance_io.store.counters import Operation, StoreStats
+    from lance_io.store.profile import StoreProfile
     from lance_io.store.provided_options import OptionsSource
     from lance_io.store.s3.multipart import S3PartWriter
 

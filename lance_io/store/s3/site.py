@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lance_io._kernels import RangeSigner
-    from lance_io.store.api import WantedRange
     from lance_io.store.http.exchange import Exchange
     from lance_io.store.http.sigv4 import Signer
+    from lance_io.store.offers import WantedRange
     from lance_io.store.policies.download import Download
     from lance_io.store.s3.bucket_options import S3Options
     from lance_io.store.s3.loop_state import LoopState

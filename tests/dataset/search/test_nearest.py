@@ -20,7 +20,7 @@ from tests.seeds import seed_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lance_io.store.api import StatsSnapshot
+    from lance_io.store.counters import StatsSnapshot
 
 DIM = 12
 METRICS = ("l2", "cosine", "dot")

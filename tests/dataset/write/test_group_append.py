@@ -27,9 +27,9 @@ from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.errors import CommitConflictError, CommitUnknownError, LanceError, SchemaError, UsageError
 from lance_io.reads.version.session import Session
-from lance_io.store.api import CLOUD
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
+from lance_io.store.profile import CLOUD
 from lance_io.store.url import Location
 from lance_io.testing.faults import Fault, FaultyStore
 from lance_io.testing.latency import LatencyStore, run_virtual

@@ -15,8 +15,8 @@ import pytest
 from lance_io import runtime
 from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.reads.version.session import Session
-from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore
+from lance_io.store.profile import CLOUD
 from lance_io.store.url import Location
 from lance_io.testing.latency import LatencyStore, run_virtual
 from lance_io.testing.record import RecordingStore
