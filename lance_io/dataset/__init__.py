@@ -4,6 +4,7 @@ Each object has two faces, the synchronous class and the asynchronous one, side 
 
     lance_dataset                    `LanceDataset` and `AsyncDataset`
     fragment, scanner, sql_query     of one fragment, of one scan, of one query
+    row_methods                      methods that give rows
     change_methods, column_methods, metadata_methods, clone_methods   methods that make a version
     optimizer, tags_and_branches, version_delta   objects that properties of a dataset give
     open_dataset, write_table, opening     from a URI to a dataset; the object that opening from a coroutine returns
