@@ -53,7 +53,7 @@ NAMES: Final = (
 )
 COMMITS: Final = {"compact": 2, "compact-deferred": 2}  # how many a call makes
 ROOT: Final = str(Path(lance_io.__file__).parent)
-DATASET: Final = f"{ROOT}/dataset/"
+ROOMS: Final = tuple(f"{ROOT}/{room}/" for room in ("dataset", "changes", "reads"))
 STEPS: Final = 2 * SIZE**2  # of those where functions are called
 
 
@@ -309,8 +309,8 @@ def _burn(name: str, number: int, fault: BaseException, below: str) -> int:
     [
         (RuntimeError("scripted"), f"{ROOT}/"),
         (KeyboardInterrupt("scripted"), f"{ROOT}/"),
-        (conflict(), DATASET),  # further below it would be an answer of the store, or of the handler
-        (AccessDenied("scripted"), DATASET),
+        (conflict(), ROOMS),  # further below it would be an answer of the store, or of the handler
+        (AccessDenied("scripted"), ROOMS),
     ],
     ids=["RuntimeError", "KeyboardInterrupt", "CommitConflictError", "AccessDenied"],
 )
