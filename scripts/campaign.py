@@ -113,9 +113,9 @@ CAMPAIGNS: Final = (
     Campaign(
         "decoded",
         "What a fresh process takes above the opened table, of texts of 1 and of 100 MiB in files of some kilobytes, "
-        "and of blobs: scans of values of 1 MiB may take 320 MiB, with a filter 384, of larger ones three values and "
-        "128 MiB; takes what they give and 128 MiB, and three of the larger values where they are in no order; changes "
-        "`memory_limit` (128 MiB here), 256 MiB and two values.",
+        "and of blobs: scans of values of 1 MiB may take 320 MiB, with batches of the default size five of these and "
+        "128 MiB, one more with a filter; scans of larger values three of them and 128 MiB; takes what they give and "
+        "128 MiB; changes `memory_limit` (128 MiB here), 256 MiB and two values.",
         (Part(("tests/dataset/test_peaks.py",), "LANCE_IO_PEAKS", "full", "{tests} calls", 1),),
     ),
     Campaign(

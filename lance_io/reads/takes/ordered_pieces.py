@@ -3,7 +3,8 @@
     piece --its rows, as often as they were asked for--> parts of the result that they belong to; the piece is gone
     part after part: its rows in their order, as batches of `CHUNK_BYTES` at most (or of one row); the part is gone
 
-So what is held is the result, a piece, and a part of the result twice.
+So what is held is the result, a piece, and a part of the result twice. A row of many bytes is a batch of the result by
+itself: it stays where it was decoded.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ CHUNK_BYTES: Final = 16 * MIB  # of a result that is many batches
 PART_BYTES_MAX: Final = 20 * MIB  # of the result that is one batch: a part may turn out a little larger than a chunk
 LARGE_ROWS_MAX: Final = 64  # of a chunk, are joined one by one: Arrow's `take` allocates more than they are
 MAPPINGS_MAX: Final = 1 << 14  # a process may have four times as many
+OWN_BATCH_BYTES: Final = CHUNK_BYTES  # rows from here on are not joined with others
 
 
 def reordered(batch: pa.RecordBatch, rows: IntArray) -> list[pa.RecordBatch]:
@@ -63,7 +65,7 @@ class OrderedPieces:
         self._order = np.argsort(restore, kind="stable")
         self._places = restore[self._order]
         self._edges: IntArray | None = None  # of the parts, in rows of the result
-        self._parts: list[list[tuple[IntArray, mmap]]] = []
+        self._parts: list[list[tuple[IntArray, mmap | pa.RecordBatch]]] = []
         self._num_rows = 0
         self._schema: pa.Schema
 
@@ -74,11 +76,13 @@ class OrderedPieces:
         results = np.sort(self._order[low:high])
         rows = self._restore[results] - first
         self._schema = batch.schema
+        has_large_rows = batch.get_total_buffer_size() >= OWN_BATCH_BYTES * batch.num_rows
         edges = self._part_edges(batch, rows)
         bounds = np.searchsorted(results, edges).tolist()
         for part, (start, end) in enumerate(pairwise(bounds)):
             for here, taken in _taken(batch, rows[start:end], slices=True):
-                self._parts[part].append((results[start + here : start + here + taken.num_rows], _packed(taken)))
+                kept = taken if has_large_rows else _packed(taken)
+                self._parts[part].append((results[start + here : start + here + taken.num_rows], kept))
 
     def _part_edges(self, batch: pa.RecordBatch, rows: IntArray) -> IntArray:
         """Where parts of the result begin and end, so that each has about a chunk's bytes, as the first piece says."""
@@ -121,8 +125,10 @@ def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:
         writer.write_batch(batch)
 
 
-def _unpacked(memory: mmap, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch, over that memory. Extension types that nobody registered come back as what they are stored as."""
+def _unpacked(memory: mmap | pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch, over that memory. Extension types that are not registered come back as their storage."""
+    if isinstance(memory, pa.RecordBatch):
+        return memory
     batch = pa.ipc.open_stream(pa.py_buffer(memory)).read_next_batch()
     if batch.schema.types == schema.types:
         return batch

@@ -262,17 +262,26 @@ def take_grouped(
             partial(reordered, batch, grouped.restore), batch.get_total_buffer_size
         )
         return pa.Table.from_batches(found, schema=schema)
-    return pa.Table.from_batches((yield from _take_rest(state, grouped, take, pieces, num_rows, taken)), schema=schema)
+    first, taken = [(num_rows, taken)], []  # the frame of this call holds no piece
+    return pa.Table.from_batches((yield from _take_rest(state, grouped, take, pieces, first)), schema=schema)
 
 
 def _take_rest(
-    state: DatasetState, grouped: Grouped, take: PreparedTake, pieces: PiecewiseTake, num_rows: int, taken: Taken
+    state: DatasetState,
+    grouped: Grouped,
+    take: PreparedTake,
+    pieces: PiecewiseTake,
+    first: list[tuple[int, Taken]],
 ) -> Plan[list[pa.RecordBatch]]:
-    """The same from the first piece on. num_rows, taken: of it."""
+    """The same from the first piece on.
+
+    first  its number of rows, and them; emptied, so that the piece is freed as soon as it is used
+    """
     assert take.reader is not None
     ordered = None if grouped.restore is None else OrderedPieces(grouped.restore)
     batches: list[pa.RecordBatch] = []
     start = 0
+    num_rows, taken = first.pop()
     while num_rows:
         batch = yield from _as_batch(state, take.columns, _some_rows(grouped.groups, start, start + num_rows), taken)
         start += num_rows
