@@ -165,7 +165,7 @@ def test_memory_is_measured_in_a_fresh_process(cache: Path) -> None:
 def test_a_profile_names_functions_and_no_folders_of_this_machine(cache: Path) -> None:
     (case,) = chosen_cases(tables.Tables(cache, 0.0004), ["take/five/10"])
     text = profile_text(case, seconds=0.1)
-    assert "lance_io/dataset/" in text
+    assert "lance_io/reads/" in text
     assert str(ROOT) not in text
 
 

@@ -16,6 +16,7 @@ from lance_io.reads.version.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 NUM_ROWS: Final = 40
 BLOBS: Final = [None if i % 6 == 5 else bytes([i]) * (i % 9) for i in range(NUM_ROWS)]
@@ -142,9 +143,23 @@ def test_scans_that_differ_in_what_rows_do_not_depend_on(uri: str, besides: dict
     assert_independent(uri, {str(one): partial(scan, {**besides, **one}) for one in changes})
 
 
+def test_searches(tmp_path: Path) -> None:
+    """Of vectors of small whole numbers, whose distances are exact."""
+    vectors = pa.array([[i % 7, i % 5, i] for i in range(NUM_ROWS)], pa.list_(pa.float32(), 3))
+    lance.write_dataset(pa.table({"i": range(NUM_ROWS), "v": vectors}), tmp_path / "t.lance")
+    searches: list[dict[str, Any]] = [
+        {"column": "v", "q": [1.0, 2.0, 3.0 * k], "k": k, "metric": metric} for k in (1, 4) for metric in ("l2", "dot")
+    ]
+    searches.append({**searches[0], "distance_range": (None, 3.0)})
+    asked = [{"nearest": search, **besides} for search in searches for besides in ({}, {"filter": "i > 10"})]
+    calls: dict[str, Call] = {str(one): lambda handle, one=one: handle.to_table(**one) for one in asked}
+    assert_independent(str(tmp_path / "t.lance"), calls | {"all": lambda handle: handle.to_table()})
+
+
 def test_no_option_is_left_out() -> None:
-    named = {*SCANS, *QUIET, "include_deleted_rows"}
-    assert {*ScanOptions.__dataclass_fields__, *_HINTS} - {"hints"} == named
+    named = {*SCANS, *QUIET, "include_deleted_rows", "nearest"}
+    no_keywords = {"hints", "starts_small"}
+    assert {*ScanOptions.__dataclass_fields__, *_HINTS} - no_keywords == named
 
 
 def test_batches_of_several_sizes(uri: str) -> None:
