@@ -34,6 +34,7 @@ IMPORTS: Final = {
     "tests.commit.dynalite": "dynamodb",
     "tests.simulate.syscalls": "strace",
     "benchmarks.latency": "proxy",
+    "benchmarks.latency.worlds": "servers",
     "pyspark": "java",
 }
 FOLDERS: Final = {"tests/spark": "java", "tests/s3": "minio"}

@@ -36,7 +36,7 @@ BUILD = ["python", "cargo", "cc"]
         ("tests/simulate/test_power.py", {"strace"}),  # by an import
         ("tests/spark/test_planning.py", {"java"}),
         ("tests/s3/test_crowd.py", {"minio"}),  # by its folder
-        ("tests/test_latency_benchmark.py", {"minio", "proxy"}),
+        ("tests/test_latency_benchmark.py", {"minio", "proxy", "servers"}),
     ],
 )
 def test_only_the_tools_of_these_tests_are_needed(arguments: str, needed: set[str]) -> None:
