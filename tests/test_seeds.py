@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,8 @@ def drawn(seed: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[i
         def step(self, number: int) -> None:
             by_machine.append(number)
 
-    items: list[Any] = [SimpleNamespace(nodeid="test", obj=test), SimpleNamespace(nodeid="doctest")]
+    place: dict[str, Any] = {"path": Path(__file__), "add_marker": lambda mark: None}
+    items: list[Any] = [SimpleNamespace(nodeid="test", obj=test, **place), SimpleNamespace(nodeid="doctest", **place)]
     pytest_collection_modifyitems(items)
     test()
     run(Machine, steps=3, examples=2)

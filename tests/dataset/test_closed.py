@@ -86,6 +86,7 @@ ARGUMENTS: dict[str, Callable[[Any, str], tuple[Any, ...]]] = {
     "sql": lambda t, to: ("SELECT a FROM dataset",),
     "take": lambda t, to: ([0],),
     "take_blob": lambda t, to: ("b", 0),
+    "take_items": lambda t, to: ("a", [(0, 0)]),
     "take_blobs": lambda t, to: ("b", None, None, [0]),
     "update": lambda t, to: ({"a": "a + 1"},),
     "update_config": lambda t, to: ({"k": "v"},),

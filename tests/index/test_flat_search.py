@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import lance.arrow
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from hypothesis.extra import numpy as made
 from lance_io.index.vector import flat_search
 from lance_io.index.vector.distances import Metric, Queries, bounds, exact
 from lance_io.index.vector.flat_search import FlatSearch, SearchTerms
+from lance_io.index.vector.vector_arrays import vector_rows
 from tests.seeds import seeded
 
 FLOATS = (Metric.L2, Metric.COSINE, Metric.DOT)
@@ -110,3 +112,12 @@ def test_lists_of_vectors_are_read_from_any_slice(is_large: bool) -> None:
         expected = [(5.0, 0), (25.0, 3), (49.0, 5)]
         rows = [(distance, at) for at in range(start, start + 8) for distance, kind in expected if at % 6 == kind]
         assert list(zip(found.distances.tolist(), found.ids.tolist(), strict=True)) == sorted(rows)
+
+
+def test_vectors_of_a_registered_type() -> None:
+    """An item type that pylance registers reaches the search as an extension type."""
+    bits = np.array([[1, 2], [3, 4]], "<u2")
+    storage = pa.FixedSizeBinaryArray.from_buffers(pa.binary(2), 4, [None, pa.py_buffer(bits.tobytes())])
+    items = pa.ExtensionArray.from_storage(lance.arrow.BFloat16Type(), storage)
+    found = vector_rows(pa.FixedSizeListArray.from_arrays(items, 2))
+    np.testing.assert_array_equal(found.matrix, bits)

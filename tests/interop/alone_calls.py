@@ -73,6 +73,7 @@ ARGUMENTS: dict[str, Callable[[], tuple[Any, ...]]] = {
 BLOB_READS: dict[str, Callable[[Any], Any]] = {
     "LanceDataset.read_blobs": lambda t: t.read_blobs("b", indices=[1]),
     "LanceDataset.read_blob_ranges": lambda t: t.read_blob_ranges("b", [(0, 1, 2)], selector="indices"),
+    "LanceDataset.take_items": lambda t: t.take_items("l", [(2, 1), (0, 0)]).to_pylist(),
     "LanceDataset.take_blobs": lambda t: [one.readall() for one in t.take_blobs("b", indices=[0, 2])],
 }
 # of asynchronous faces, where they are not called as their twins

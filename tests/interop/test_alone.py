@@ -75,8 +75,13 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("alone")
     make_history(lance, f"{folder}/t.lance")
     blobs = pa.table(
-        [pa.array([b"one", b"", b"three"], pa.large_binary())],
-        pa.schema([pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})]),
+        [pa.array([b"one", b"", b"three"], pa.large_binary()), pa.array([[1], [], [2, 3]], pa.list_(pa.int64()))],
+        pa.schema(
+            [
+                pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"}),
+                pa.field("l", pa.list_(pa.int64())),
+            ]
+        ),
     )
     lance.write_dataset(blobs, f"{folder}/blobs.lance", data_storage_version="2.1")
     (folder / "rows.csv").write_text("a,s\n3,new\n90,more\n")

@@ -156,7 +156,7 @@ ELSEWHERE = {
     ),
     "reads by the same plan as scans and takes": (
         "LanceDataset.read_blobs LanceDataset.read_blob_ranges LanceDataset.take_blobs LanceFragment.to_pandas "
-        "LanceDataset.warm LanceFragment.delete_rows"
+        "LanceDataset.take_items LanceDataset.warm LanceFragment.delete_rows"
     ),
     "tells in words of its own; test_explain.py, test_cleaning.py": (
         "MergeInsertBuilder.analyze_plan MergeInsertBuilder.explain_plan LanceDataset.explain_cleanup_old_versions"

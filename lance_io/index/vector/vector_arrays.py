@@ -57,6 +57,8 @@ def as_floats(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _matrix(array: pa.FixedSizeListArray) -> npt.NDArray[Any]:
     dim = array.type.list_size
     items = array.values.slice(array.offset * dim, len(array) * dim)
+    if isinstance(items, pa.ExtensionArray):  # bfloat16, where its type is registered, by pylance perhaps
+        items = items.storage
     dtype = np.dtype(np.uint16) if pa.types.is_fixed_size_binary(items.type) else np.dtype(items.type.to_pandas_dtype())
     if not len(items):
         return np.empty((len(array), dim), dtype)

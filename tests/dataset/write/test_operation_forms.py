@@ -18,7 +18,7 @@ ONLY_PUBLIC = {"RewrittenIndex": {"new_details_type_url", "new_details_value", "
 ONLY_STORED = {
     "Overwrite": {"config_upsert_values"},
     "Update": {"inserted_rows"},
-    "Rewrite": {"moved_rows"},  # of compactions of our own, which know them
+    "Rewrite": {"moved_rows", "defers", "segments_then"},  # of compactions of our own, which know them
     "RewrittenIndex": {"message"},
 }
 
