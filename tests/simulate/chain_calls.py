@@ -152,7 +152,7 @@ def detached(party: Party) -> None:
     table, keys = party.table, party.new_keys(2)
     operation = Op.Append(_written(party, keys))
     made = lance_io.LanceDataset.commit(table, operation, table.version, detached=True)
-    content = party.world.contents[table.version]
+    content = party.world.content_of(table.version)
     expected = inserting(table.schema, party.fields, keys)(content, None).named()
     assert {row["a"]: row for row in made.to_table().to_pylist()} == expected
     party.world.detached.append(made._state.manifest)
@@ -402,7 +402,7 @@ def restore(party: Party) -> Effect:
     version = 1 + (party.change.slot + party.change.fragment) % party.table.version
     if party.world.cleaned:
         version = party.table.version
-    content = party.world.contents[version]
+    content = party.world.content_of(version)
     party.table.checkout_version(version).restore()
     return lambda _, __: content
 

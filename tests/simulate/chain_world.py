@@ -276,6 +276,10 @@ class ChainWorld:
             self.cleaned = self.cleaned or change.name == "clean"
             self.note(effect)
 
+    def content_of(self, version: int) -> Content:
+        """What a version holds; the first of two that one call makes, and is not done with, holds what was there."""
+        return self.contents[max(known for known in self.contents if known <= version)]
+
     def note(self, effect: Effect) -> None:
         """The newest version has come to be by a change."""
         newest, last = self.open(), max(self.contents)
