@@ -1,9 +1,9 @@
-"""How this room asks the file room for rows: as a request for chosen rows, as a stream for ranges."""
+"""Requests to the file room: chosen rows, columns of a fragment, bytes of objects."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +11,6 @@ from lance_io.encodings.rounds import fetch
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.table_reader import TableReader
 from lance_io.spans import Ranges
-
-ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made batch by batch: a fragment may claim any number of rows
-ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
-PAGES_BY_TAKE_MAX: Final = 512  # but of more pages, looking for the chunks of each takes longer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
