@@ -182,8 +182,11 @@ def test_stale_calls(table: Table, mine: str) -> None:
             assert theirs.error is None or isinstance(ours.error, kind), where
         if mine in KEEPING and other in METADATA:  # whose change pylance loses
             left_by_them = replace(left_by_them, schema=left.schema)
-        if mine in ("compact", "compact-deferred") and ours.kind != ".":  # for which pylance has reserved ids by then
+        # A compaction of pylance that is refused later than by the version that reserves its ids leaves that one.
+        if mine in ("compact", "compact-deferred") and ours.kind != "." and "ReserveFragments" not in ours.text:
             left_by_them = replace(left_by_them, version=left_by_them.version - 1, versions=left_by_them.versions[:-1])
+        if (mine, other) == ("drop-index", "compact-deferred"):  # whose record goes with the last index that needs it
+            left_by_them = replace(left_by_them, indices=())
         if (mine, other) != ("drop-index", "compact"):  # of which the next test tells
             assert left == left_by_them, where
 
