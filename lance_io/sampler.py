@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lance_io.dataset.open_dataset import dataset as open_dataset
 from lance_io.errors import UsageError
+from lance_io.levels.join import join_rows
 from lance_io.runtime import SharedItems, shared
 
 if TYPE_CHECKING:
@@ -115,8 +116,9 @@ def _sample_filtered(
 
 
 def _as_one_batch(table: pa.Table) -> list[pa.RecordBatch]:
-    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches()
-    return batches
+    """Its rows as one batch, as several where the values of dictionaries do not fit together, as none without rows."""
+    batches = table.to_batches()
+    return join_rows(batches) if batches else []
 
 
 # -- samplers ----------------------------------------------------------------------------------------------------------
@@ -282,9 +284,9 @@ class ShardedBatchSampler(_Share, Sampler):
             skip = (skip - batch.num_rows) % self._world_size
             held.append(batch.take(rows))
             while sum(map(len, held)) >= batch_size:
-                joined = pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+                joined, *others = join_rows(held)
                 yield joined.slice(0, batch_size)
-                held = [joined.slice(batch_size)]
+                held = [one for one in (joined.slice(batch_size), *others) if one.num_rows]
         if sum(map(len, held)):
             yield from _as_one_batch(pa.Table.from_batches(held))
 

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def join_arrays(arrays: list[pa.Array]) -> pa.Array:
-    """The rows of all arrays, which have one type, one after the other.
+class TooManyValues(pa.ArrowInvalid):
+    """A dictionary column would have more values, without those that no row has, than its indices can tell apart."""
 
-    Raises `pa.ArrowInvalid` where the values of a dictionary column, without those that no row has, are too many for
-    its indices.
-    """
+
+def join_arrays(arrays: list[pa.Array]) -> pa.Array:
+    """The rows of all arrays, which have one type, one after the other. Raises `TooManyValues`."""
     if len(arrays) == 1:
         return arrays[0]
     dtype = arrays[0].type
+    if not holds_dictionary(dtype):
+        return pa.concat_arrays(arrays)
     bits = _replace_dictionaries(dtype, _with_bits_of_halves)
     if bits != dtype:
         return join_arrays([array.view(bits) for array in arrays]).view(dtype)
-    if _replace_dictionaries(dtype, lambda one: one.value_type) == dtype:  # no dictionaries
-        return pa.concat_arrays(arrays)
     return pa.concat_arrays(_over_one_dictionary(arrays))
 
 
@@ -47,12 +47,30 @@ def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     schema, arrays = batches[0].schema, []
+    if not any(map(holds_dictionary, schema.types)):
+        return pa.concat_batches(batches)
     for place, name in enumerate(schema.names):
         try:
             arrays.append(join_arrays([batch.column(place) for batch in batches]))
-        except pa.ArrowInvalid as error:
+        except TooManyValues as error:
             raise SchemaError(f"column {name!r}: {error}") from error
-    return pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else pa.concat_batches(batches)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def join_rows(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same as one batch, or as several where one would have more values than indices can tell apart."""
+    try:
+        return [join_batches(batches)]
+    except SchemaError:
+        half = len(batches) // 2
+        return [*join_rows(batches[:half]), *join_rows(batches[half:])]
+
+
+def holds_dictionary(dtype: pa.DataType) -> bool:
+    """Whether a type is a dictionary, or has one inside."""
+    return isinstance(dtype, pa.DictionaryType) or any(
+        holds_dictionary(dtype.field(place).type) for place in range(dtype.num_fields)
+    )
 
 
 def _over_one_dictionary(arrays: list[pa.Array]) -> list[pa.Array]:
@@ -72,6 +90,10 @@ def _over_one_dictionary(arrays: list[pa.Array]) -> list[pa.Array]:
         items = [_entries(array) if is_map else array.values for array in arrays]
         below = [[array] for array in _over_one_dictionary(items)]
         num_buffers = 2
+    elif pa.types.is_fixed_size_list(dtype):
+        arrays = [copy_array(array) for array in arrays]
+        below = [[array] for array in _over_one_dictionary([array.values for array in arrays])]
+        num_buffers = 1
     else:
         return arrays
     return [
@@ -118,7 +140,7 @@ def _with_used_values(arrays: list[pa.DictionaryArray]) -> list[pa.DictionaryArr
 
 def _from_indices(dtype: pa.DictionaryType, indices: list[pa.Array], values: pa.Array) -> list[pa.DictionaryArray]:
     if len(values) > _indices_of(dtype.index_type):
-        raise pa.ArrowInvalid(f"the rows have {len(values)} values, which need a larger index type than {dtype}")
+        raise TooManyValues(f"the rows have {len(values)} values, which need a larger index type than {dtype}")
     return [
         pa.DictionaryArray.from_arrays(one.cast(dtype.index_type), values, ordered=dtype.ordered) for one in indices
     ]

@@ -24,7 +24,7 @@ from lance_io.changes.join.source_rows import SourceRows
 from lance_io.changes.join.spilled_batches import BUCKETS_MAX
 from lance_io.errors import OperationError
 from lance_io.levels.arrays import numbers
-from lance_io.levels.join import join_batches
+from lance_io.levels.join import TooManyValues, join_arrays, join_batches
 from lance_io.levels.portable import compact_batch, taken
 from lance_io.levels.retype import is_alike
 from lance_io.limits import BATCH_ROWS
@@ -185,8 +185,8 @@ def put_rows(known: Sequence[pa.Array], places: IntArray, new: Sequence[pa.Array
     either, found = numbers(chosen), []
     for own, other, name in zip(known, new, names, strict=True):
         try:
-            found.append(pa.concat_arrays([own, other]).take(either))
-        except pa.ArrowInvalid:  # the values of a dictionary, and those that take their place, need not fit together
+            found.append(join_arrays([own, other]).take(either))
+        except TooManyValues:  # the values of a dictionary, and those that take their place, need not fit together
             found.append(_put_without_dropped(own, places, other, name))
     return found
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lance_io.changes.join.row_keys import has_key, row_keys
 from lance_io.levels.arrays import numbers
+from lance_io.levels.join import join_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +46,7 @@ class KeyedRows:
         """All rows of some parts."""
         if len(parts) == 1:
             return parts[0]
-        return cls(np.concatenate([part.keys for part in parts]), pa.concat_batches([part.columns for part in parts]))
+        return cls(np.concatenate([part.keys for part in parts]), join_batches([part.columns for part in parts]))
 
     def kept(self) -> KeyedRows:
         """The same, of which nothing lies in the memory of the batch that they come from, so that it can be freed."""

@@ -16,6 +16,7 @@ import pyarrow.types as pt
 from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.changes.write.data_files import NextBatch
 from lance_io.changes.write.input_data import Rows
+from lance_io.levels.join import holds_dictionary, join_batches
 from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
@@ -90,7 +91,7 @@ class SourceRows:
         waiting, self._waiting = self._waiting, []
         num_bytes, self._waiting_rows, self._waiting_bytes = self._waiting_bytes, 0, 0
         if waiting:
-            self._add_pieces(waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting), num_bytes, False)
+            self._add_pieces(join_batches(waiting), num_bytes, False)
 
     def _add_pieces(self, batch: pa.RecordBatch, num_bytes: int, held: bool) -> None:
         self.num_bytes += num_bytes
@@ -139,7 +140,7 @@ class SourceRows:
     @property
     def has_any_order(self) -> bool:
         """Whether `rows_of` can be asked: nothing is on local disk, and pieces have no dictionaries to be joined."""
-        return not self.is_spilled and (len(self._held) < 2 or not any(map(_holds_dictionary, self.schema.types)))
+        return not self.is_spilled and (len(self._held) < 2 or not any(map(holds_dictionary, self.schema.types)))
 
     def rows_of(self, rows: NDArray[np.int64]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.int64]]]:
         """Some rows by their numbers, in any order: each piece that has some, which of its rows, which of `rows`."""
@@ -163,9 +164,3 @@ class SourceRows:
         """Free what is held."""
         self._held = []
         self._spilled.close()
-
-
-def _holds_dictionary(dtype: pa.DataType) -> bool:
-    return pt.is_dictionary(dtype) or any(
-        _holds_dictionary(dtype.field(place).type) for place in range(dtype.num_fields)
-    )

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lance_io.errors import OperationError
 from lance_io.levels.arrays import numbers
+from lance_io.levels.join import join_rows
 from lance_io.levels.retype import as_type
 
 if TYPE_CHECKING:
@@ -130,8 +131,9 @@ class Buckets:
     def _spill(self) -> None:
         for held, places in zip(self._held, self._places, strict=True):
             if held:
-                places.append(len(self._spilled))
-                self._spilled.add(pa.concat_batches(held))
+                for batch in join_rows(held):
+                    places.append(len(self._spilled))
+                    self._spilled.add(batch)
                 held.clear()
         self._held_bytes = 0
 

@@ -14,7 +14,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from lance_io.encodings.v0_1.dictionary_growth import DictionaryGrowth
 from lance_io.encodings.v0_1.write_batches import Node, flatten, lost_nulls
@@ -26,6 +25,7 @@ from lance_io.file.write.write_plan import file_plan
 from lance_io.format.schema import Field, Schema
 from lance_io.format.v0_1.batch_end import encode_end, encode_page_table, statistics_schema
 from lance_io.format.version import V0_1
+from lance_io.levels.join import join_arrays
 from lance_io.levels.leaf_sums import LeafSums, check_sums
 from lance_io.levels.portable import copy_array
 from lance_io.levels.text_check import check_texts
@@ -35,6 +35,8 @@ from lance_io.table.transaction.draft import WRITER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
 
     from lance_io.file.write.uploads import Sink
     from lance_io.plans.plan import Plan
@@ -168,7 +170,7 @@ class BatchedFileWriter:
         """All rows that wait, in one array per field."""
         if len(self._waiting) == 1:
             return self._waiting[0]
-        return [pa.concat_arrays(list(arrays)) for arrays in zip(*self._waiting, strict=True)]
+        return [join_arrays(list(arrays)) for arrays in zip(*self._waiting, strict=True)]
 
     def _write(self, arrays: list[pa.Array]) -> Plan[None]:
         """Write batches of these rows, of which the last may have fewer than others."""

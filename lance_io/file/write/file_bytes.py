@@ -18,8 +18,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from lance_io.file.write.blob_pages import BlobSink
 from lance_io.file.write.file_layout import FilePlaces
 from lance_io.file.write.leaf_queues import LeafQueues
@@ -28,6 +26,7 @@ from lance_io.file.write.uploads import GatheredWrites
 from lance_io.file.write.write_plan import file_plan
 from lance_io.format.version import V2_0
 from lance_io.levels.chunks import array_bytes
+from lance_io.levels.join import join_arrays
 from lance_io.levels.leaf_sums import LeafSums, check_sums
 from lance_io.levels.portable import copy_array
 from lance_io.levels.text_check import check_texts
@@ -38,6 +37,8 @@ from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
 
     from lance_io.encodings.written import EncodedPage
     from lance_io.file.write.accumulate import ClosedPage
@@ -236,7 +237,7 @@ class FileWriter:
         if len(batches) == 1:
             yield from self._queue(batches[0], held=True)
         elif batches:
-            joined = [pa.concat_arrays(list(pieces)) for pieces in zip(*batches, strict=True)]
+            joined = [join_arrays(list(pieces)) for pieces in zip(*batches, strict=True)]
             yield from self._queue(joined, held=True)
 
     def _queue(self, arrays: list[pa.Array], *, held: bool) -> Plan[None]:

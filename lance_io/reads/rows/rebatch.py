@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lance_io.levels.join import join_rows
 from lance_io.levels.portable import Portable
 from lance_io.levels.row_bytes import NARROW_MAX, RowBytes, fixed_bits
 
@@ -85,7 +86,7 @@ class Rebatcher:
     def flush(self) -> Iterator[pa.RecordBatch]:
         """What is left over, as one batch."""
         if self._pending_rows:
-            yield self._join()
+            yield from self._join()
 
     def _fill(self, batch: pa.RecordBatch, num_bytes: int) -> Iterator[pa.RecordBatch]:
         """The batches that have all their rows by now; what is left waits."""
@@ -117,7 +118,7 @@ class Rebatcher:
         if self._pending_rows and self._pending_rows + num_rows >= rows_max:
             start = rows_max - self._pending_rows
             self._pending.append(batch.slice(0, start))
-            yield self._join()
+            yield from self._join()
         while num_rows - start >= rows_max and not self._pending_rows:  # the usual case: no copy
             part = batch.slice(start, rows_max)
             start += rows_max
@@ -146,15 +147,15 @@ class Rebatcher:
             start += count
             is_full = self._pending_rows == self._rows_max or used.num_bits >= 8 * self._cut_bytes
             if is_full or start < end:
-                yield self._join()
+                yield from self._join()
                 used = self._used
         self._memory_bytes = used.num_bits // 8
 
-    def _join(self) -> pa.RecordBatch:
+    def _join(self) -> Iterator[pa.RecordBatch]:
         pieces, self._pending, self._pending_rows, self._pending_bytes = self._pending, [], 0, 0
         self._memory_bytes, self._used = 0, _Used()
-        batch = join_batches(pieces)
-        return batch if self._then is None else self._then(batch)
+        for batch in _joined(pieces):
+            yield batch if self._then is None else self._then(batch)
 
 
 class _Used:
@@ -203,13 +204,13 @@ def _parts(batch: pa.RecordBatch, bytes_max: int, rows_max: int) -> Iterator[tup
             yield part, part.nbytes
 
 
-def join_batches(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch with the rows of all pieces, which have one schema; a single one is itself."""
+def _joined(pieces: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """One batch with the rows of all pieces, which have one schema; several where dictionaries do not fit together."""
     if len(pieces) == 1:
-        return pieces[0]
+        return pieces
     if not pieces[0].num_columns:
-        return empty_columns(sum(piece.num_rows for piece in pieces), pieces[0].schema)
-    return pa.concat_batches(pieces)
+        return [empty_columns(sum(piece.num_rows for piece in pieces), pieces[0].schema)]
+    return join_rows(pieces)
 
 
 def empty_columns(num_rows: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -142,6 +142,16 @@ def group_rows(places: IntArray, offsets: IntArray) -> Grouped:
     return Grouped(_split_by_place(rows), restore)
 
 
+def halves_of(grouped: Grouped) -> tuple[Grouped, Grouped]:
+    """The first half of the rows asked for, and the second."""
+    places = np.concatenate([np.full(len(offsets), place, np.int64) for place, offsets in grouped.groups])
+    offsets = np.concatenate([one for _, one in grouped.groups])
+    if grouped.restore is not None:
+        places, offsets = places[grouped.restore], offsets[grouped.restore]
+    half = len(places) // 2
+    return group_rows(places[:half], offsets[:half]), group_rows(places[half:], offsets[half:])
+
+
 def group_by_fragment(positions: IntArray, live_starts: IntArray) -> Grouped | None:
     """Group rows given by their position in the table: what they are in their fragment is a position there.
 

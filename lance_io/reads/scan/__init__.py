@@ -3,6 +3,6 @@
 scan_options, scan_arguments   the keywords, checked
 scan_plan, explain, io_plan    rows and columns to read, and the requests that this takes
 read_spans                     spans of rows from the file room
-stream, pipeline               decoded pages to batches of the wanted size
+stream, pipeline, span_rows    decoded pages to batches of the wanted size
 execute, ordering, data_frames, scan_statistics   results, sorted ones, data frames, and their cost
 """

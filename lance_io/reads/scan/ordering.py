@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from lance_io import compute as pc
 from lance_io.errors import BindError
+from lance_io.levels.arrays import numbers
+from lance_io.levels.join import TooManyValues, holds_dictionary, join_arrays
 from lance_io.levels.portable import compact
 from lance_io.levels.retype import holds_json
 from lance_io.reads.rows.row_arithmetic import group_rows
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.version.state import DatasetState
+    from lance_io.spans import IntArray
 
 _ADDRESS: Final = "address"
 
@@ -69,7 +72,7 @@ class Ordering:
         """Sort, cut and complete the rows of the scan."""
         order = self._sort(table)
         if not self._late:  # the keys go last: a table without columns would forget how many rows were taken
-            return _compact(table).take(order).select(range(len(self._output.outputs)))
+            return rows_in_order(table, order).select(range(len(self._output.outputs)))
         addresses = table.column(_ADDRESS).take(order).to_numpy().astype(np.int64)
         places, offsets = yield from locate_addresses(self._state, addresses)
         prepared = prepare(self._state, self._output)
@@ -95,7 +98,35 @@ def _key_name(number: int) -> str:
     return f"key {number}"  # a blank cannot clash: outputs are selected by position
 
 
-def _compact(table: pa.Table) -> pa.Table:
-    """The table with chunks from which rows may be selected."""
-    columns = [pa.chunked_array([compact(chunk) for chunk in one.chunks], one.type) for one in table.columns]
+def rows_in_order(table: pa.Table, order: pa.Array) -> pa.Table:
+    """The rows at some places; several chunks of a dictionary column where one would have too many values."""
+    columns = []
+    for column in table.columns:
+        chunks = [compact(chunk) for chunk in column.chunks]
+        if len(chunks) > 1 and holds_dictionary(column.type):  # pyarrow joins dictionaries whole, and misreads halves
+            starts = np.cumsum([0, *map(len, chunks)])
+            taken = pa.chunked_array(_chunk_rows(chunks, starts, order.to_numpy().astype(np.int64)), column.type)
+        else:
+            taken = pa.chunked_array(chunks, column.type).take(order)
+        columns.append(taken)
     return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _chunk_rows(chunks: list[pa.Array], starts: IntArray, rows: IntArray) -> list[pa.Array]:
+    """Rows of all chunks, which begin at `starts`, as few arrays as indices of their dictionaries allow."""
+    numbers_of_chunks = np.searchsorted(starts, rows, side="right") - 1
+    order = np.argsort(numbers_of_chunks, kind="stable")
+    found, firsts = np.unique(numbers_of_chunks[order], return_index=True)
+    parts = [
+        chunks[number].take(numbers(rows[places] - starts[number]))
+        for number, places in zip(found.tolist(), np.split(order, firsts[1:]), strict=True)
+    ]
+    if not parts:
+        return []
+    try:
+        back = np.empty(len(rows), np.int64)
+        back[order] = np.arange(len(rows))
+        return [join_arrays(parts).take(numbers(back))]
+    except TooManyValues:
+        half = len(rows) // 2
+        return [*_chunk_rows(chunks, starts, rows[:half]), *_chunk_rows(chunks, starts, rows[half:])]

@@ -20,14 +20,15 @@ import pyarrow as pa
 
 from lance_io import compute as pc
 from lance_io.file.scan.batches import JoinedBatch, ScanBatch
-from lance_io.levels.arrays import booleans, memory_bytes, numbers, true_positions
-from lance_io.levels.portable import compact
+from lance_io.levels.arrays import booleans, memory_bytes
+from lance_io.levels.join import TooManyValues
 from lance_io.levels.retype import batch_as, concat
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import MIB
 from lance_io.plans.streams import Items
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import kept_runs
+from lance_io.reads.scan.span_rows import Joined, Rows, Spans, halves_of_rows
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     Batch = ScanBatch | JoinedBatch
     Cut = Callable[[list[tuple[int, pa.RecordBatch]]], Iterable[Any]]
 
-DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
 LATE_ROWS_FIRST = 16  # rows of columns that may be large are read late at first where a round takes time, else one,
 LATE_GROWTH = 32  # and so many times as many next,
 LATE_BYTES = 16 * MIB  # up to about this
@@ -108,165 +108,6 @@ class ScanPlan:
         return sum(span.end - span.start for span in self.spans)
 
 
-@dataclass(slots=True, eq=False)
-class _Rows:
-    """Rows of one span on their way: which they are, and the columns known so far, by name.
-
-    first    offset of the first row
-    chosen   i64[num_rows] offsets once rows were left out; None while they are `first .. first + num_rows`
-    left     which of these are left, by position or as a mask, until somebody asks for their offsets
-    """
-
-    span: int
-    first: int
-    num_rows: int
-    chosen: IntArray | None
-    columns: dict[str, pa.Array]
-    left: IntArray | pa.BooleanArray | None = None
-
-    @property
-    def offsets(self) -> IntArray:
-        if self.left is not None:
-            left = true_positions(self.left) if isinstance(self.left, pa.BooleanArray) else self.left
-            self.chosen = left + self.first if self.chosen is None else self.chosen[left]
-            self.left = None
-        if self.chosen is None:
-            return np.arange(self.first, self.first + self.num_rows, dtype=np.int64)
-        return self.chosen
-
-    @property
-    def parts(self) -> list[tuple[int, IntArray]]:
-        """The span, and the offsets of the rows in it."""
-        return [(self.span, self.offsets)]
-
-    @property
-    def counts(self) -> list[tuple[int, int]]:
-        """The span, and how many rows it has."""
-        return [(self.span, self.num_rows)]
-
-    @property
-    def is_run(self) -> bool:
-        """Whether no row was left out between the first and the last."""
-        return self.chosen is None and self.left is None
-
-    def slice(self, start: int, end: int) -> _Rows:
-        if start == 0 and end == self.num_rows:
-            return self
-        sliced = {name: one.slice(start, end - start) for name, one in self.columns.items()}
-        chosen = None if self.is_run else self.offsets[start:end]
-        return _Rows(self.span, self.first + start, end - start, chosen, sliced)
-
-    def keep(self, mask: pa.BooleanArray) -> _Rows:
-        """The rows where `mask` (without nulls) is true."""
-        num_rows = mask.true_count
-        if num_rows == self.num_rows:
-            return self
-        if num_rows == 0:
-            return self.slice(0, 0)
-        chosen = None if self.is_run else self.offsets
-        if num_rows > self.num_rows * DENSE_MIN:
-            columns = {name: compact(one).filter(mask) for name, one in self.columns.items()}
-            return _Rows(self.span, self.first, num_rows, chosen, columns, mask)
-        kept = true_positions(mask)
-        indices = numbers(kept)
-        columns = {name: pc.take(compact(one), indices, boundscheck=False) for name, one in self.columns.items()}
-        return _Rows(self.span, self.first, num_rows, chosen, columns, kept)
-
-
-@dataclass(slots=True, eq=False)
-class _Spans:
-    """All rows of several spans.
-
-    span        the first one
-    row_counts  of each
-    columns     known so far, by name
-    """
-
-    span: int
-    row_counts: Sequence[int]
-    num_rows: int
-    columns: dict[str, pa.Array]
-
-    @property
-    def parts(self) -> list[tuple[int, IntArray]]:
-        """The spans, each with the offsets of its rows."""
-        return [(span, np.arange(num_rows, dtype=np.int64)) for span, num_rows in self.counts]
-
-    @property
-    def counts(self) -> list[tuple[int, int]]:
-        """The spans, and how many rows each has."""
-        return list(enumerate(self.row_counts, self.span))
-
-
-class _Joined:
-    """Rows of several spans that passed the filter together.
-
-    columns  known so far, by name
-    parts    spans in order, each with the offsets of its rows
-    """
-
-    __slots__ = ("columns", "num_rows", "parts")
-
-    def __init__(self, columns: dict[str, pa.Array], parts: list[tuple[int, IntArray]], num_rows: int) -> None:
-        self.columns = columns
-        self.parts = parts
-        self.num_rows = num_rows
-
-    @classmethod
-    def of(cls, sources: list[_Rows | _Spans], mask: pa.BooleanArray, names: Iterable[str]) -> _Joined:
-        """The rows of the sources where `mask`, over all of them, is true, with these of their columns."""
-        passing = true_positions(mask)
-        spans = [(rows, span, num_rows) for rows in sources for span, num_rows in rows.counts]
-        borders = np.cumsum([0, *[num_rows for _, _, num_rows in spans]])
-        bounds = np.searchsorted(passing, borders)
-        parts = []
-        for at in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
-            rows, span, _ = spans[at]
-            places = passing[bounds[at] : bounds[at + 1]] - borders[at]
-            if isinstance(rows, _Rows):
-                places = places + rows.first if rows.is_run else rows.offsets[places]
-            parts.append((span, places))
-        columns = _taken(sources, passing, names) if parts else {}
-        return cls(columns, parts, len(passing))
-
-    @property
-    def counts(self) -> list[tuple[int, int]]:
-        """The spans, and how many rows each has."""
-        return [(span, len(offsets)) for span, offsets in self.parts]
-
-    def slice(self, start: int, end: int) -> _Joined:
-        """Rows `start` to `end`."""
-        if start == 0 and end == self.num_rows:
-            return self
-        parts, before = [], 0
-        for span, offsets in self.parts:
-            kept = offsets[max(0, start - before) : max(0, end - before)]
-            before += len(offsets)
-            if len(kept):
-                parts.append((span, kept))
-        columns = {name: one.slice(start, end - start) for name, one in self.columns.items()}
-        return _Joined(columns, parts, end - start)
-
-
-def _taken(sources: Sequence[_Rows | _Spans], passing: IntArray, names: Iterable[str]) -> dict[str, pa.Array]:
-    """Columns of the rows at these places of all sources, without copying those of which no row is wanted."""
-    bounds = np.searchsorted(passing, np.cumsum([0, *[rows.num_rows for rows in sources]]))
-    kept: list[_Rows | _Spans] = []
-    indices: list[IntArray] = []  # of the rows that are wanted among all rows of `kept`
-    num_left_out = 0
-    for rows, start, end in zip(sources, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        if start == end:
-            num_left_out += rows.num_rows
-        else:
-            kept.append(rows)
-            indices.append(passing[start:end] - num_left_out)
-    joined = {name: concat([rows.columns[name] for rows in kept]) for name in names}
-    if sum(map(len, indices)) == sum([rows.num_rows for rows in kept]):
-        return joined
-    taken = numbers(np.concatenate(indices))
-    return {name: pc.take(compact(column), taken, boundscheck=False) for name, column in joined.items()}
-
-
 def _is_narrow(field: Field) -> bool:
     """Whether the type of a field says that as many values as are read at once are small."""
     bits = fixed_bits(field.arrow_type)
@@ -302,7 +143,7 @@ class Pipeline:
         self._late_rows = late_rows
         self._skip = plan.skip
         self._left = plan.limit
-        self._waiting: list[_Rows | _Joined] = []
+        self._waiting: list[Rows | Joined] = []
         self._waiting_bytes = 0  # of the columns that were read early
         late, early = [() if one is None else one.fields for one in (plan.late_read, plan.early_read)]
         is_one = all(map(_is_narrow, late)) or any(map(_has_dictionary, (*early, *late)))  # each has one of its own
@@ -343,7 +184,7 @@ class Pipeline:
         read = self._plan.early_read
         return read is None or not any(map(_has_dictionary, read.fields))
 
-    def prepare(self, batches: list[Batch]) -> Sequence[_Rows | _Spans | _Joined]:
+    def prepare(self, batches: list[Batch]) -> Sequence[Rows | Spans | Joined]:
         """What passes the filter of batches with the columns of `plan.early`. Runs in any thread.
 
         batches  one, or several where `joins`
@@ -361,9 +202,9 @@ class Pipeline:
         if not sources:
             return []
         mask = self._mask_of(sources)
-        return [_Joined.of(sources, mask, [name for name in sources[0].columns if name in self._shown])]
+        return [Joined.of(sources, mask, [name for name in sources[0].columns if name in self._shown])]
 
-    def push(self, prepared: Sequence[_Rows | _Spans | _Joined], cut: Cut) -> Stream:
+    def push(self, prepared: Sequence[Rows | Spans | Joined], cut: Cut) -> Stream:
         """Take the next rows, as `prepare` has given them, and give the batches that are ready, each when it is.
 
         cut  what is given of `[(span, record batch)]`
@@ -371,18 +212,18 @@ class Pipeline:
         Of rows of several spans that are not given out apart the batch has the number of the first.
         """
         for rows in prepared:
-            kept = rows if isinstance(rows, _Spans) else self._limit(rows)
+            kept = rows if isinstance(rows, Spans) else self._limit(rows)
             if not kept.num_rows:
                 continue
             self._add_system(kept, self._output_system)
             if self._late_reader is None:
-                is_split = self._apart and isinstance(kept, _Spans)
+                is_split = self._apart and isinstance(kept, Spans)
                 yield from self._give(kept.columns, kept.counts, cut, is_split=is_split)
                 continue
-            assert not isinstance(kept, _Spans), "there is a filter"
+            assert not isinstance(kept, Spans), "there is a filter"
             yield from self._wait(kept, cut)
 
-    def _wait(self, kept: _Rows | _Joined, cut: Cut) -> Stream:
+    def _wait(self, kept: Rows | Joined, cut: Cut) -> Stream:
         """Have some rows wait for their late columns, which are read whenever enough do.
 
         What values become is known when they are here: the first of those that may be large are few.
@@ -414,13 +255,13 @@ class Pipeline:
         sources = self._left_of(batches)
         return self._mask_of(sources).true_count if sources else 0
 
-    def _rows(self, batch: ScanBatch) -> _Rows:
+    def _rows(self, batch: ScanBatch) -> Rows:
         columns = dict(zip(self._plan.early, batch.arrays, strict=True))
-        return _Rows(batch.span_index, batch.row_start, batch.num_rows, None, columns)
+        return Rows(batch.span_index, batch.row_start, batch.num_rows, None, columns)
 
-    def _spans_of(self, batch: JoinedBatch) -> _Spans:
+    def _spans_of(self, batch: JoinedBatch) -> Spans:
         columns = dict(zip(self._plan.early, batch.arrays, strict=True))
-        return _Spans(batch.span_index, batch.row_counts, batch.num_rows, columns)
+        return Spans(batch.span_index, batch.row_counts, batch.num_rows, columns)
 
     def count_left(self, batch: Batch) -> int:
         """How many rows of a batch are not deleted, or all where deleted rows are part of the result."""
@@ -440,7 +281,7 @@ class Pipeline:
             return False
         return any([live[span.place].deleted is not None for span in spans[first : first + len(batch.row_counts)]])
 
-    def _passing(self, rows: _Rows) -> Iterator[tuple[_Rows, pa.BooleanArray | None]]:
+    def _passing(self, rows: Rows) -> Iterator[tuple[Rows, pa.BooleanArray | None]]:
         """Rows that are left, in order, and which of them pass the filter (None: all)."""
         predicate, dropped = self._plan.predicate, self._dropped(rows)
         if dropped is None:
@@ -453,12 +294,12 @@ class Pipeline:
             left = rows.keep(_mask_without(rows.num_rows, dropped))
             yield left, self._mask(left)
 
-    def _mask(self, rows: _Rows) -> pa.BooleanArray:
+    def _mask(self, rows: Rows) -> pa.BooleanArray:
         mask = self._mask_of([rows])
         rows.columns = {name: column for name, column in rows.columns.items() if name in self._shown}
         return mask
 
-    def _dropped(self, rows: _Rows) -> IntArray | None:
+    def _dropped(self, rows: Rows) -> IntArray | None:
         """Where rows are deleted that are not part of the result, None where none are."""
         live = self._plan.live[self._plan.spans[rows.span].place]
         if self._plan.keep_deleted or live.deleted is None:
@@ -466,9 +307,9 @@ class Pipeline:
         dropped = live.deleted_between(rows.first, rows.first + rows.num_rows)
         return dropped if len(dropped) else None
 
-    def _left_of(self, batches: list[Batch]) -> list[_Rows | _Spans]:
+    def _left_of(self, batches: list[Batch]) -> list[Rows | Spans]:
         """The rows of batches that are not deleted, where there are any."""
-        found: list[_Rows | _Spans] = []
+        found: list[Rows | Spans] = []
         for batch in batches:
             if isinstance(batch, JoinedBatch):
                 found += self._left_of([*batch.split()]) if self._has_deleted(batch) else [self._spans_of(batch)]
@@ -481,7 +322,7 @@ class Pipeline:
                 found.append(rows)
         return found
 
-    def _mask_of(self, sources: Sequence[_Rows | _Spans]) -> pa.BooleanArray:
+    def _mask_of(self, sources: Sequence[Rows | Spans]) -> pa.BooleanArray:
         """Which of their rows, one after the other, pass the filter."""
         for rows in sources:
             self._add_system(rows, self._filter_system)
@@ -495,7 +336,7 @@ class Pipeline:
         assert predicate is not None, "asked for where there is one"
         return predicate.mask(batch)
 
-    def _limit(self, rows: _Rows | _Joined) -> _Rows | _Joined:
+    def _limit(self, rows: Rows | Joined) -> Rows | Joined:
         start = min(self._skip, rows.num_rows)
         end = rows.num_rows if self._left is None else min(rows.num_rows, start + self._left)
         self._skip -= start
@@ -503,7 +344,7 @@ class Pipeline:
             self._left -= end - start
         return rows.slice(start, end)
 
-    def _add_system(self, rows: _Rows | _Spans | _Joined, names: set[str]) -> None:
+    def _add_system(self, rows: Rows | Spans | Joined, names: set[str]) -> None:
         if not names:
             return
         make, spans, with_deleted = self._plan.row_columns.make, self._plan.spans, self._plan.keep_deleted
@@ -513,8 +354,26 @@ class Pipeline:
             rows.columns[name] = concat(made)
 
     def _read_late(self, cut: Cut) -> Stream:
-        assert self._late_reader is not None
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        yield from self._complete(waiting, cut)
+
+    def _complete(self, waiting: list[Rows | Joined], cut: Cut) -> Stream:
+        """Read the late columns of some rows, and give them; in halves where dictionaries do not fit together."""
+        try:
+            columns, counts = yield from self._late_columns(waiting)
+        except TooManyValues:
+            halves = halves_of_rows(waiting)
+            if halves is None:
+                raise
+        else:
+            yield from self._give(columns, counts, cut)
+            return
+        for half in halves:
+            yield from self._complete(half, cut)
+
+    def _late_columns(self, waiting: list[Rows | Joined]) -> Plan[tuple[dict[str, pa.Array], list[tuple[int, int]]]]:
+        """All columns of some rows, and their spans, each with how many rows it has. Raises `TooManyValues`."""
+        assert self._late_reader is not None
         picks: list[tuple[int, list[IntArray]]] = []
         for span, offsets in chain.from_iterable(rows.parts for rows in waiting):
             if not picks or picks[-1][0] != span:
@@ -528,7 +387,7 @@ class Pipeline:
         columns = dict(zip(self._plan.late, arrays, strict=True))
         for name in waiting[0].columns:
             columns[name] = concat([rows.columns[name] for rows in waiting])
-        yield from self._give(columns, [(span, len(offsets)) for span, offsets in joined], cut)
+        return columns, [(span, len(offsets)) for span, offsets in joined]
 
     def _give(
         self, columns: dict[str, pa.Array], counts: list[tuple[int, int]], cut: Cut, *, is_split: bool = False
@@ -584,7 +443,7 @@ def _apart(batch: pa.RecordBatch, counts: list[tuple[int, int]]) -> Iterator[tup
         before += num_rows
 
 
-def _left(rows: _Rows, dropped: IntArray) -> Iterator[_Rows]:
+def _left(rows: Rows, dropped: IntArray) -> Iterator[Rows]:
     """The rows without those at `dropped` (relative to the first): slices, or a copy when these would be short."""
     starts, ends = kept_runs(rows.num_rows, dropped)
     if len(starts) <= 1 or len(starts) * RUN_ROWS_MIN <= rows.num_rows:

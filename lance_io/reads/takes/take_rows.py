@@ -20,6 +20,7 @@ from lance_io.file.row_indices import row_numbers
 from lance_io.file.take.take_pieces import PIECE_BYTES
 from lance_io.format.per_schema import PerSchema
 from lance_io.levels.arrays import numbers
+from lance_io.levels.join import TooManyValues
 from lance_io.levels.layout import BatchLayout
 from lance_io.levels.retype import batch_as, concat
 from lance_io.plans.cpu_requests import Compute
@@ -28,7 +29,14 @@ from lance_io.reads.rows.deletions_and_ids import load_live, load_live_starts, l
 from lance_io.reads.rows.item_columns import items_of_rows, split_items
 from lance_io.reads.rows.read_rows import RowReader
 from lance_io.reads.rows.rebatch import empty_columns
-from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, Grouped, group_by_fragment, group_rows
+from lance_io.reads.rows.row_arithmetic import (
+    OFFSET_BITS,
+    OFFSET_MASK,
+    Grouped,
+    group_by_fragment,
+    group_rows,
+    halves_of,
+)
 from lance_io.reads.takes.ordered_pieces import OrderedPieces, reordered
 from lance_io.reads.version.column_lists import COMPILER, Projection, Selection, as_list, columns_key, project_taken
 from lance_io.reads.version.state import Prepared
@@ -239,10 +247,25 @@ def _columns(state: DatasetState, key: Any, columns: Any, blob_handling: str | N
 def take_grouped(
     state: DatasetState, grouped: Grouped, take: PreparedTake, items: Sequence[Mapping[int, IntArray]] | None = None
 ) -> Plan[pa.Table]:
-    """The rows of `grouped`, in the order in which they were asked for; several batches where they are many bytes.
+    """The rows of `grouped`, in the order in which they were asked for.
+
+    Several batches where they are many bytes, or where a dictionary column has more values than indices tell apart.
 
     items  of each group, where the lists are to hold single items of the rows: `TableReader.pieces`
     """
+    try:
+        return (yield from _take_at_once(state, grouped, take, items))
+    except TooManyValues:
+        if grouped.num_asked < 2 or items is not None:
+            raise
+    first, second = halves_of(grouped)  # are read by themselves: their values are fewer
+    taken = yield from take_grouped(state, first, take)
+    return pa.concat_tables([taken, (yield from take_grouped(state, second, take))])
+
+
+def _take_at_once(
+    state: DatasetState, grouped: Grouped, take: PreparedTake, items: Sequence[Mapping[int, IntArray]] | None
+) -> Plan[pa.Table]:
     prepared, schema = take.columns, take.columns.schema
     if not grouped.groups:
         return pa.Table.from_batches([], schema=schema)  # empty_table() lacks nested extension types

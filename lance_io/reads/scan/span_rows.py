@@ -1,0 +1,190 @@
+"""Rows of a scan on their way to its batches: of one span, of several, or what passed the filter of several. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import compute as pc
+from lance_io.levels.arrays import numbers, true_positions
+from lance_io.levels.portable import compact
+from lance_io.levels.retype import concat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lance_io.spans import IntArray
+
+DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
+
+
+@dataclass(slots=True, eq=False)
+class Rows:
+    """Rows of one span on their way: which they are, and the columns known so far, by name.
+
+    first    offset of the first row
+    chosen   i64[num_rows] offsets once rows were left out; None while they are `first .. first + num_rows`
+    left     which of these are left, by position or as a mask, until somebody asks for their offsets
+    """
+
+    span: int
+    first: int
+    num_rows: int
+    chosen: IntArray | None
+    columns: dict[str, pa.Array]
+    left: IntArray | pa.BooleanArray | None = None
+
+    @property
+    def offsets(self) -> IntArray:
+        if self.left is not None:
+            left = true_positions(self.left) if isinstance(self.left, pa.BooleanArray) else self.left
+            self.chosen = left + self.first if self.chosen is None else self.chosen[left]
+            self.left = None
+        if self.chosen is None:
+            return np.arange(self.first, self.first + self.num_rows, dtype=np.int64)
+        return self.chosen
+
+    @property
+    def parts(self) -> list[tuple[int, IntArray]]:
+        """The span, and the offsets of the rows in it."""
+        return [(self.span, self.offsets)]
+
+    @property
+    def counts(self) -> list[tuple[int, int]]:
+        """The span, and how many rows it has."""
+        return [(self.span, self.num_rows)]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether no row was left out between the first and the last."""
+        return self.chosen is None and self.left is None
+
+    def slice(self, start: int, end: int) -> Rows:
+        if start == 0 and end == self.num_rows:
+            return self
+        sliced = {name: one.slice(start, end - start) for name, one in self.columns.items()}
+        chosen = None if self.is_run else self.offsets[start:end]
+        return Rows(self.span, self.first + start, end - start, chosen, sliced)
+
+    def keep(self, mask: pa.BooleanArray) -> Rows:
+        """The rows where `mask` (without nulls) is true."""
+        num_rows = mask.true_count
+        if num_rows == self.num_rows:
+            return self
+        if num_rows == 0:
+            return self.slice(0, 0)
+        chosen = None if self.is_run else self.offsets
+        if num_rows > self.num_rows * DENSE_MIN:
+            columns = {name: compact(one).filter(mask) for name, one in self.columns.items()}
+            return Rows(self.span, self.first, num_rows, chosen, columns, mask)
+        kept = true_positions(mask)
+        indices = numbers(kept)
+        columns = {name: pc.take(compact(one), indices, boundscheck=False) for name, one in self.columns.items()}
+        return Rows(self.span, self.first, num_rows, chosen, columns, kept)
+
+
+@dataclass(slots=True, eq=False)
+class Spans:
+    """All rows of several spans.
+
+    span        the first one
+    row_counts  of each
+    columns     known so far, by name
+    """
+
+    span: int
+    row_counts: Sequence[int]
+    num_rows: int
+    columns: dict[str, pa.Array]
+
+    @property
+    def parts(self) -> list[tuple[int, IntArray]]:
+        """The spans, each with the offsets of its rows."""
+        return [(span, np.arange(num_rows, dtype=np.int64)) for span, num_rows in self.counts]
+
+    @property
+    def counts(self) -> list[tuple[int, int]]:
+        """The spans, and how many rows each has."""
+        return list(enumerate(self.row_counts, self.span))
+
+
+class Joined:
+    """Rows of several spans that passed the filter together.
+
+    columns  known so far, by name
+    parts    spans in order, each with the offsets of its rows
+    """
+
+    __slots__ = ("columns", "num_rows", "parts")
+
+    def __init__(self, columns: dict[str, pa.Array], parts: list[tuple[int, IntArray]], num_rows: int) -> None:
+        self.columns = columns
+        self.parts = parts
+        self.num_rows = num_rows
+
+    @classmethod
+    def of(cls, sources: list[Rows | Spans], mask: pa.BooleanArray, names: Iterable[str]) -> Joined:
+        """The rows of the sources where `mask`, over all of them, is true, with these of their columns."""
+        passing = true_positions(mask)
+        spans = [(rows, span, num_rows) for rows in sources for span, num_rows in rows.counts]
+        borders = np.cumsum([0, *[num_rows for _, _, num_rows in spans]])
+        bounds = np.searchsorted(passing, borders)
+        parts = []
+        for at in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+            rows, span, _ = spans[at]
+            places = passing[bounds[at] : bounds[at + 1]] - borders[at]
+            if isinstance(rows, Rows):
+                places = places + rows.first if rows.is_run else rows.offsets[places]
+            parts.append((span, places))
+        columns = _taken(sources, passing, names) if parts else {}
+        return cls(columns, parts, len(passing))
+
+    @property
+    def counts(self) -> list[tuple[int, int]]:
+        """The spans, and how many rows each has."""
+        return [(span, len(offsets)) for span, offsets in self.parts]
+
+    def slice(self, start: int, end: int) -> Joined:
+        """Rows `start` to `end`."""
+        if start == 0 and end == self.num_rows:
+            return self
+        parts, before = [], 0
+        for span, offsets in self.parts:
+            kept = offsets[max(0, start - before) : max(0, end - before)]
+            before += len(offsets)
+            if len(kept):
+                parts.append((span, kept))
+        columns = {name: one.slice(start, end - start) for name, one in self.columns.items()}
+        return Joined(columns, parts, end - start)
+
+
+def _taken(sources: Sequence[Rows | Spans], passing: IntArray, names: Iterable[str]) -> dict[str, pa.Array]:
+    """Columns of the rows at these places of all sources, without copying those of which no row is wanted."""
+    bounds = np.searchsorted(passing, np.cumsum([0, *[rows.num_rows for rows in sources]]))
+    kept: list[Rows | Spans] = []
+    indices: list[IntArray] = []  # of the rows that are wanted among all rows of `kept`
+    num_left_out = 0
+    for rows, start, end in zip(sources, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        if start == end:
+            num_left_out += rows.num_rows
+        else:
+            kept.append(rows)
+            indices.append(passing[start:end] - num_left_out)
+    joined = {name: concat([rows.columns[name] for rows in kept]) for name in names}
+    if sum(map(len, indices)) == sum([rows.num_rows for rows in kept]):
+        return joined
+    taken = numbers(np.concatenate(indices))
+    return {name: pc.take(compact(column), taken, boundscheck=False) for name, column in joined.items()}
+
+
+def halves_of_rows(waiting: list[Rows | Joined]) -> tuple[list[Rows | Joined], list[Rows | Joined]] | None:
+    """Some rows in two parts; None for a single row."""
+    if len(waiting) > 1:
+        half = len(waiting) // 2
+        return waiting[:half], waiting[half:]
+    (rows,) = waiting
+    half = rows.num_rows // 2
+    return ([rows.slice(0, half)], [rows.slice(half, rows.num_rows)]) if half else None
