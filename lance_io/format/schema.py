@@ -27,7 +27,6 @@ from lance_io.format.logical_types import (
     EXTENSION_NAME,
     LISTS,
     fixed_size_list_dimension,
-    fixed_size_list_type,
     is_nested,
     primitive_type,
 )
@@ -237,7 +236,7 @@ def _nested_type(logical_type: str, children: list[pa.Field[Any]]) -> pa.DataTyp
         return pa.map_(entries.field(0), entries.field(1))
     if logical_type in LISTS:
         return pa.list_(children[0]) if logical_type.startswith("list") else pa.large_list(children[0])
-    return fixed_size_list_type(children[0].type, fixed_size_list_dimension(logical_type))
+    return pa.list_(children[0], fixed_size_list_dimension(logical_type))
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def _members(storage: pa.DataType) -> list[pa.Field[Any]]:
     if isinstance(storage, (pa.ListType, pa.LargeListType)):
         return [storage.value_field]
     if isinstance(storage, pa.FixedSizeListType) and pa.types.is_struct(storage.value_type):
-        return [pa.field("item", storage.value_type)]
+        return [storage.value_field]
     return []
 
 
