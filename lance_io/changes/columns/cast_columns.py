@@ -1,20 +1,22 @@
 """Columns of another type: which casts there are, and what they make of a column (`alter_columns`). Pure.
 
 from                                  to
-integers                              integers that hold every value
+integers, dictionaries of integers    each other, where these hold every value
 floats                                floats; what is too large becomes infinite
 text, dictionaries of text            each other
 binaries                              each other
 dates of 32 bits, timestamps          dates, timestamps of any unit and zone
+times of day, durations               those of another unit, cut where it is coarser
 decimals                              decimals of other precision and scale
-vectors of floats                     vectors of other floats of the same length, lists
-lists                                 lists with offsets of another width, or with other integers
+vectors of floats or integers         vectors of others of the same length, lists
+lists                                 lists with offsets of another width, or with other integers; vectors
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -32,14 +34,21 @@ def can_cast(source: pa.DataType, to: pa.DataType) -> bool:
     """Whether there is such a cast."""
     if source == to:
         return True
-    if pt.is_fixed_size_list(source):
-        items = pt.is_floating(source.value_type) and _is_any_list(to) and pt.is_floating(to.value_type)
-        return items and (not pt.is_fixed_size_list(to) or to.list_size == source.list_size)
-    if pt.is_list(source) or pt.is_large_list(source):
-        is_list = pt.is_list(to) or pt.is_large_list(to)
-        inner, wanted = source.value_type, to.value_type if is_list else None
-        return bool(is_list and (inner == wanted or (pt.is_integer(inner) and pt.is_integer(wanted))))
+    if _is_any_list(source):
+        return _is_any_list(to) and _can_cast_lists(source, to)
     return any(is_from(source) and is_to(to) for is_from, is_to in _PAIRS)
+
+
+def _can_cast_lists(source: pa.DataType, to: pa.DataType) -> bool:
+    """Vectors become vectors of as many items; items become other integers, or floats of a vector."""
+    inner, wanted = source.value_type, to.value_type
+    sizes = [one.list_size for one in (source, to) if pt.is_fixed_size_list(one)]
+    if len(set(sizes)) > 1:
+        return False
+    is_wider = pt.is_integer(inner) and pt.is_integer(wanted)
+    if not sizes:
+        return bool(inner == wanted or is_wider)
+    return bool(is_wider or (pt.is_floating(inner) and pt.is_floating(wanted)))
 
 
 def _is_any_list(dtype: pa.DataType) -> bool:
@@ -55,18 +64,24 @@ def _is_bytes(dtype: pa.DataType) -> bool:
     return bool(pt.is_binary(dtype) or pt.is_large_binary(dtype))
 
 
+def _is_count(dtype: pa.DataType) -> bool:
+    return bool(pt.is_integer(dtype.value_type if pt.is_dictionary(dtype) else dtype))
+
+
 def _is_day_or_moment(dtype: pa.DataType) -> bool:
     return bool(pt.is_date(dtype) or pt.is_timestamp(dtype))
 
 
 _PAIRS: Any = (
-    (pt.is_integer, pt.is_integer),
+    (_is_count, _is_count),
     (pt.is_floating, pt.is_floating),
     (_is_text, _is_text),
     (_is_bytes, _is_bytes),
     (_is_day_or_moment, _is_day_or_moment),
     (pt.is_timestamp, pt.is_time),
-    (pt.is_decimal128, pt.is_decimal128),
+    (pt.is_time, pt.is_time),
+    (pt.is_duration, pt.is_duration),
+    (pt.is_decimal, pt.is_decimal),
 )
 
 
@@ -102,13 +117,27 @@ def cast_values(array: pa.Array, to: pa.DataType) -> pa.Array:
     if pt.is_dictionary(source):
         return cast_values(pc.cast(array, source.value_type), to)
     if pt.is_dictionary(to):
+        _check_integers(array, to.value_type)
         return pc.cast(pc.dictionary_encode(pc.cast(array, to.value_type)), to)
     if _is_any_list(source):
+        _check_lengths(array, to)
         _check_integers(pc.list_flatten(array), to.value_type)
         return pc.cast(array, to, safe=not pt.is_floating(source.value_type))
     _check_integers(array, to)
     check_moments(array, to, debug_type(to))
     return sql_cast(array, to, lenient=False)
+
+
+def _check_lengths(array: pa.Array, to: pa.DataType) -> None:
+    if pt.is_fixed_size_list(array.type) or not pt.is_fixed_size_list(to):
+        return
+    lengths = pc.list_value_length(array).fill_null(to.list_size).to_numpy()
+    wrong = np.flatnonzero(lengths != to.list_size)
+    if len(wrong):
+        row = int(wrong[0])
+        raise pa.ArrowInvalid(
+            f"Cannot cast to FixedSizeList({to.list_size}): value at index {row} has length {int(lengths[row])}"
+        )
 
 
 def _check_integers(array: pa.Array, to: pa.DataType) -> None:
