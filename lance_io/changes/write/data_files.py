@@ -107,7 +107,8 @@ class FileLimits:
         """The same for files of a version: those of 0.1 end where a batch does."""
         if version != V0_1:
             return self
-        return replace(self, rows=-(-self.rows // self.group_rows) * self.group_rows)
+        group_rows = min(self.group_rows, self.rows)
+        return replace(self, group_rows=group_rows, rows=-(-self.rows // group_rows) * group_rows)
 
     def rows_per_piece(self, batch: pa.RecordBatch) -> int:
         """How finely a batch is cut, so that pieces are small beside a file."""
@@ -213,7 +214,7 @@ class NewFiles:
             **limits.options,
         }
         self._warned_of: set[str] = set()
-        self._batches = _batches(limits) if version == V0_1 else None
+        self._batches = _batches(self._limits) if version == V0_1 else None
         self._page_sizes: PageSizes | None = None
         self._file: FileWriting | None = None
         self._splits = splits

@@ -81,6 +81,23 @@ def test_files_end_where_a_batch_does(tmp_path: Path) -> None:
     assert write(pa.table({"i": pa.array([], pa.int64())}), tmp_path / "empty").get_fragments() == []
 
 
+@pytest.mark.parametrize(
+    ("rows_per_file", "rows_per_group"), [(5, None), (5, 2), (3, None), (1500, None), (1000, 3000), (4, 4)]
+)
+def test_files_end_as_those_of_pylance(tmp_path: Path, rows_per_file: int, rows_per_group: int | None) -> None:
+    """Also where a file has fewer rows than a batch would have."""
+    rows = pa.table({"i": range(20 if rows_per_file < 10 else 4000)})
+    sizes = {"max_rows_per_file": rows_per_file}
+    if rows_per_group is not None:
+        sizes["max_rows_per_group"] = rows_per_group
+    found = []
+    for library in (lance, lance_io):
+        table = library.write_dataset(rows, str(tmp_path / library.__name__), **sizes, **LEGACY)
+        found.append([fragment.physical_rows for fragment in table.get_fragments()])
+        assert lance.dataset(table.uri).to_table() == rows
+    assert found[0] == found[1]
+
+
 def test_large_files_are_those_of_pylance(tmp_path: Path, as_pylance: None) -> None:
     """More than ten megabytes of texts in three files, whose batches are larger than what a scan reads at once."""
     numbers = np.arange(1_500_000)
