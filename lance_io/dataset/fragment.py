@@ -11,7 +11,7 @@ from lance_io.file.row_indices import row_numbers
 from lance_io.plans.lazy_module import later, later_plans, load
 from lance_io.reads.properties import FragmentProperties
 from lance_io.reads.run_plan import AsyncFace, SyncFace, run, run_awaited
-from lance_io.reads.scan.scan_arguments import SCAN_KEYWORDS
+from lance_io.reads.scan.scan_arguments import SCAN_KEYWORDS, named
 from lance_io.reads.takes.take_rows import take_fragment_positions
 from lance_io.reads.version.column_lists import as_list
 from lance_io.reads.version.system_columns import ROW_ADDRESS
@@ -139,10 +139,12 @@ class SyncFragment(_Fragment, SyncFace):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
+        *more: Any,
         **options: Unpack[ScanKeywords],
     ) -> pa.Table:
         """The rows as a table; parameters as for `LanceDataset.scanner`."""
-        return self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **options).to_table()
+        wanted = named("fragment.to_table", more, options)
+        return self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **wanted).to_table()
 
     def to_batches(self, *, columns: Columns = None, **options: Any) -> Iterator[pa.RecordBatch]:
         """The rows batch by batch; parameters as for `LanceDataset.scanner`."""
@@ -154,11 +156,13 @@ class SyncFragment(_Fragment, SyncFace):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
-        *,
+        *more: Any,
         blob_mode: str = "lazy",
         **options: Any,
     ) -> pd.DataFrame:
         """The rows as a data frame; parameters as for `LanceDataset.to_pandas`."""
+        options = named("fragment.to_pandas", more, options)
+        blob_mode = options.pop("blob_mode", blob_mode)
         scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
         scanner = self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **scan)
         return scanner.to_pandas(blob_mode=blob_mode, **options)
@@ -380,10 +384,12 @@ class AsyncFragment(_Fragment, AsyncFace):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
+        *more: Any,
         **options: Any,
     ) -> pa.Table:
         """The rows as a table; parameters as for `LanceDataset.scanner`."""
-        return await self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **options).to_table()
+        wanted = named("fragment.to_table", more, options)
+        return await self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **wanted).to_table()
 
     def to_batches(self, *, columns: Columns = None, **options: Any) -> AsyncIterator[pa.RecordBatch]:
         """The rows batch by batch, for `async for`; parameters as for `LanceDataset.scanner`."""
@@ -395,11 +401,13 @@ class AsyncFragment(_Fragment, AsyncFace):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
-        *,
+        *more: Any,
         blob_mode: str = "lazy",
         **options: Any,
     ) -> pd.DataFrame:
         """The rows as a data frame; parameters as for `LanceDataset.to_pandas`."""
+        options = named("fragment.to_pandas", more, options)
+        blob_mode = options.pop("blob_mode", blob_mode)
         scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
         scanner = self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **scan)
         return await scanner.to_pandas(blob_mode=blob_mode, **options)

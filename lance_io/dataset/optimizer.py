@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lance_io.changes.compaction.compaction_options import CompactionOptions
+from lance_io.changes.compaction.compaction_options import CompactionOptions, CompactionSettings
 from lance_io.changes.compaction.compaction_values import (
     CompactionMetrics,
     ReducesToJson,
@@ -75,7 +75,7 @@ class CompactionPlan(ReducesToJson):
 
     read_version: int
     tasks: list[CompactionTask]
-    options: CompactionOptions
+    options: CompactionSettings
 
     def num_tasks(self) -> int:
         """How many tasks there are."""
@@ -91,7 +91,7 @@ class CompactionPlan(ReducesToJson):
     def _of_json(cls, values: Mapping[str, Any]) -> CompactionPlan:
         shared = {name: values[name] for name in ("read_version", "options")}
         tasks = [CompactionTask._of_json({"task": task, **shared}) for task in values["tasks"]]
-        return cls(values["read_version"], tasks, CompactionOptions.from_json(values["options"]))
+        return cls(values["read_version"], tasks, CompactionSettings.from_json(values["options"]))
 
 
 def _plan(state: DatasetState, given: Mapping[str, Any]) -> Plan[CompactionPlan]:
@@ -101,15 +101,17 @@ def _plan(state: DatasetState, given: Mapping[str, Any]) -> Plan[CompactionPlan]
 
 
 class Compaction:
-    """The steps of a compaction; options are a dict of the keywords of `compact_files`."""
+    """The steps of a compaction; options are a dict of the keywords of `compact_files`, such as `CompactionOptions`."""
 
     @staticmethod
-    def plan(dataset: DatasetChanges, options: Mapping[str, Any] | None = None) -> CompactionPlan:
+    def plan(dataset: DatasetChanges, options: CompactionOptions | Mapping[str, Any] | None = None) -> CompactionPlan:
         """What is to be done for the open version. Raises as `compact_files` for options that make no sense."""
         return dataset._run(_plan(dataset._state, options or {}))
 
     @staticmethod
-    def execute(dataset: DatasetChanges, options: Mapping[str, Any] | None = None) -> CompactionMetrics:
+    def execute(
+        dataset: DatasetChanges, options: CompactionOptions | Mapping[str, Any] | None = None
+    ) -> CompactionMetrics:
         """Plan, execute and commit here; moves the dataset to the new version."""
         begun = dataset._state
         made, metrics = dataset._run(plans.compact_files(begun, options or {}))
@@ -118,7 +120,9 @@ class Compaction:
 
     @staticmethod
     def commit(
-        dataset: DatasetChanges, rewrites: Sequence[RewriteResult], options: Mapping[str, Any] | None = None
+        dataset: DatasetChanges,
+        rewrites: Sequence[RewriteResult],
+        options: CompactionOptions | Mapping[str, Any] | None = None,
     ) -> CompactionMetrics:
         """Put what tasks have written in the place of what they read, in one version; moves the dataset to it.
 
@@ -135,12 +139,16 @@ class AsyncCompaction:
     """The same for an `AsyncDataset`; see `Compaction`."""
 
     @staticmethod
-    async def plan(dataset: AsyncDatasetChanges, options: Mapping[str, Any] | None = None) -> CompactionPlan:
+    async def plan(
+        dataset: AsyncDatasetChanges, options: CompactionOptions | Mapping[str, Any] | None = None
+    ) -> CompactionPlan:
         """`Compaction.plan`."""
         return await dataset._run(_plan(dataset._state, options or {}))
 
     @staticmethod
-    async def execute(dataset: AsyncDatasetChanges, options: Mapping[str, Any] | None = None) -> CompactionMetrics:
+    async def execute(
+        dataset: AsyncDatasetChanges, options: CompactionOptions | Mapping[str, Any] | None = None
+    ) -> CompactionMetrics:
         """`Compaction.execute`."""
         state = dataset._state
         plan = plans.compact_files(state, options or {})
@@ -150,7 +158,9 @@ class AsyncCompaction:
 
     @staticmethod
     async def commit(
-        dataset: AsyncDatasetChanges, rewrites: Sequence[RewriteResult], options: Mapping[str, Any] | None = None
+        dataset: AsyncDatasetChanges,
+        rewrites: Sequence[RewriteResult],
+        options: CompactionOptions | Mapping[str, Any] | None = None,
     ) -> CompactionMetrics:
         """`Compaction.commit`."""
         state = dataset._state

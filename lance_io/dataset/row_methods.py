@@ -9,7 +9,7 @@ from lance_io.errors import UsageError
 from lance_io.plans.lazy_module import later, later_plans
 from lance_io.reads.properties import DatasetProperties
 from lance_io.reads.run_plan import AsyncFace, SyncFace
-from lance_io.reads.scan.scan_arguments import SCAN_KEYWORDS
+from lance_io.reads.scan.scan_arguments import SCAN_KEYWORDS, named
 from lance_io.reads.takes.take_rows import sample, take_positions, take_row_ids, warm
 
 if TYPE_CHECKING:
@@ -62,9 +62,12 @@ class DatasetRows(SyncFace, RowArguments):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
+        *more: Any,
         **options: Unpack[ScanKeywords],
     ) -> LanceScanner:
         """A scan, to be run by its methods.
+
+        Those behind `offset` may be given by position, too, as pylance has them: `nearest`, `batch_size`, ...
 
         columns   names (`n.x` for a member, `blob.size` for what describes a blob), or a dict of new names and
                   expressions; None for all columns
@@ -85,7 +88,8 @@ class DatasetRows(SyncFace, RowArguments):
                                batches included; then it is cancelled and frees what it holds. Batches that were read
                                by then still come, and `DeadlineExceeded` after them
         """
-        return scanners.LanceScanner._of(self._state, self._asked(columns, filter, limit, offset, **options))
+        wanted = self._asked(columns, filter, limit, offset, **named("scanner", more, options))
+        return scanners.LanceScanner._of(self._state, wanted)
 
     def _scan(self, *given: Any, **options: Any) -> SyncScanner:
         """A scan that nobody sees: it need not be a scanner of pyarrow's, which takes long to load.
@@ -103,10 +107,11 @@ class DatasetRows(SyncFace, RowArguments):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
+        *more: Any,
         **options: Unpack[ScanKeywords],
     ) -> pa.Table:
         """The rows as a table; parameters as for `scanner`."""
-        return self._scan(columns, filter, limit, offset, **options).to_table()
+        return self._scan(columns, filter, limit, offset, **named("to_table", more, options)).to_table()
 
     def to_batches(
         self,
@@ -114,10 +119,11 @@ class DatasetRows(SyncFace, RowArguments):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
+        *more: Any,
         **options: Unpack[ScanKeywords],
     ) -> Iterator[pa.RecordBatch]:
         """The rows batch by batch; parameters as for `scanner`."""
-        return self._scan(columns, filter, limit, offset, **options).to_batches()
+        return self._scan(columns, filter, limit, offset, **named("to_batches", more, options)).to_batches()
 
     def to_pandas(
         self,
@@ -125,11 +131,12 @@ class DatasetRows(SyncFace, RowArguments):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
-        *,
+        *more: Any,
         blob_mode: str = "lazy",
         **options: Any,
     ) -> pd.DataFrame:
         """The rows as a data frame; scan keywords as for `scanner`, others go to `pyarrow.Table.to_pandas`."""
+        options = named("to_pandas", more, options)
         scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
         return self._scan(columns, filter, limit, offset, **scan).to_pandas(blob_mode=blob_mode, **options)
 
@@ -269,10 +276,12 @@ class AsyncDatasetRows(AsyncFace, RowArguments):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
+        *more: Any,
         **options: Unpack[ScanKeywords],
     ) -> AsyncScanner:
         """A scan; parameters as for `LanceDataset.scanner`."""
-        return scanners.AsyncScanner(self._state, self._asked(columns, filter, limit, offset, **options))
+        wanted = self._asked(columns, filter, limit, offset, **named("scanner", more, options))
+        return scanners.AsyncScanner(self._state, wanted)
 
     async def to_table(
         self,
@@ -280,10 +289,11 @@ class AsyncDatasetRows(AsyncFace, RowArguments):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
+        *more: Any,
         **options: Any,
     ) -> pa.Table:
         """The rows as a table; parameters as for `LanceDataset.scanner`."""
-        return await self.scanner(columns, filter, limit, offset, **options).to_table()
+        return await self.scanner(columns, filter, limit, offset, **named("to_table", more, options)).to_table()
 
     def to_batches(
         self,
@@ -291,10 +301,11 @@ class AsyncDatasetRows(AsyncFace, RowArguments):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
+        *more: Any,
         **options: Any,
     ) -> AsyncIterator[pa.RecordBatch]:
         """The rows batch by batch, for `async for`; parameters as for `LanceDataset.scanner`."""
-        return self.scanner(columns, filter, limit, offset, **options).to_batches()
+        return self.scanner(columns, filter, limit, offset, **named("to_batches", more, options)).to_batches()
 
     async def head(self, num_rows: int, **options: Any) -> pa.Table:
         """The first rows."""
@@ -316,11 +327,12 @@ class AsyncDatasetRows(AsyncFace, RowArguments):
         filter: Any = None,
         limit: int | None = None,
         offset: int | None = None,
-        *,
+        *more: Any,
         blob_mode: str = "lazy",
         **options: Any,
     ) -> pd.DataFrame:
         """The rows as a data frame; parameters as for `LanceDataset.to_pandas`."""
+        options = named("to_pandas", more, options)
         scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
         return await self.scanner(columns, filter, limit, offset, **scan).to_pandas(blob_mode=blob_mode, **options)
 

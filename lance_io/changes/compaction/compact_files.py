@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lance_io.changes.compaction.compaction_options import CompactionOptions, compaction_options
+from lance_io.changes.compaction.compaction_options import CompactionSettings, compaction_options
 from lance_io.changes.compaction.compaction_values import CompactionMetrics, RewriteResult, TaskValues
 from lance_io.changes.compaction.copy_blobs import BlobCopies
 from lance_io.changes.compaction.copy_pages import copy_pages_of, obstacle_to_copying
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.index_section import IndexMetadata
 
 
-def plan_compaction(state: DatasetState, given: Mapping[str, Any]) -> Plan[tuple[CompactionOptions, list[TaskValues]]]:
+def plan_compaction(state: DatasetState, given: Mapping[str, Any]) -> Plan[tuple[CompactionSettings, list[TaskValues]]]:
     """What is to be done; reads deletion files only where the manifest does not say how many rows they list.
 
     given  keywords; errors as `compaction_options`
@@ -165,7 +165,7 @@ def _moved_rows(state: DatasetState, places: Sequence[int]) -> Plan[bytes | None
     return encode_addresses(rows)
 
 
-def _is_copied(state: DatasetState, places: Sequence[int], options: CompactionOptions) -> bool:
+def _is_copied(state: DatasetState, places: Sequence[int], options: CompactionSettings) -> bool:
     """Whether pages are copied as they are. Raises `OperationError` where they have to be and cannot."""
     if not options.may_copy:
         return False

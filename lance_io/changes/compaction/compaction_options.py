@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict, get_args
 
 from lance_io.changes.operations.schema_fit import check_mixture
 from lance_io.errors import OperationError, UsageError
@@ -14,7 +14,7 @@ from lance_io.limits import MIB
 from lance_io.reads.memory_limit import check_memory_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lance_io.format.version import FileVersion
 
@@ -27,9 +27,32 @@ _NEVER_DEFERS: Final = "never_defer_index_remap"  # in JSON, where pylance knows
 _LIMITS: Final = ("max_source_fragments", "max_source_rows", "max_source_bytes")
 
 
+class CompactionOptions(TypedDict, total=False):
+    """The keywords of a compaction, as `CompactionSettings` says; those that are None are left open."""
+
+    target_rows_per_fragment: int | None
+    max_rows_per_group: int | None
+    max_bytes_per_file: int | None
+    materialize_deletions: bool | None
+    materialize_deletions_threshold: float | None
+    num_threads: int | None
+    batch_size: int | None
+    io_buffer_size: int | None
+    compaction_mode: CompactionMode | None
+    binary_copy_read_batch_bytes: int | None
+    defer_index_remap: bool | None
+    max_source_fragments: int | None
+    max_source_rows: int | None
+    max_source_bytes: int | None
+    excluded_fragment_ids: Iterable[int] | None
+    data_storage_version: str | None
+    memory_limit: int | None
+    verify: Verify | None
+
+
 @dataclass(frozen=True)
-class CompactionOptions:
-    """The keywords of a compaction; names and defaults are pylance's, the last two are ours.
+class CompactionSettings:
+    """What a compaction goes by; names and defaults are pylance's, the last two are ours.
 
     target_rows_per_fragment  rows that a fragment should have; smaller ones are put together
     max_rows_per_group        rows of a batch, in files of version 0.1
@@ -121,13 +144,13 @@ _MODE_NAMES: Final[dict[CompactionMode, str]] = {
     "try_binary_copy": "TryBinaryCopy",
     "force_binary_copy": "ForceBinaryCopy",
 }
-_NAMES: Final = {one.name: str(one.type) for one in fields(CompactionOptions)}
-_DEFAULTS: Final = CompactionOptions()
+_NAMES: Final = {one.name: str(one.type) for one in fields(CompactionSettings)}
+_DEFAULTS: Final = CompactionSettings()
 
 
 def compaction_options(
     given: Mapping[str, Any], config: Mapping[str, str], table_version: FileVersion
-) -> CompactionOptions:
+) -> CompactionSettings:
     """The options of one compaction.
 
     given          keywords; those that are None are left open
@@ -147,7 +170,7 @@ def compaction_options(
             raise UsageError(f"Invalid compaction option: {name}")
         if value is not None:
             values[name] = _check_type(name, value)
-    options = CompactionOptions(**values)
+    options = CompactionSettings(**values)
     for name in _LIMITS:
         if getattr(options, name) == 0:
             raise OperationError(f"CompactionOptions::{name} must be greater than 0 (use None for no limit)")

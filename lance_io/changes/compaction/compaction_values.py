@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from lance_io.changes.compaction.compaction_options import CompactionOptions
+from lance_io.changes.compaction.compaction_options import CompactionSettings
 from lance_io.errors import UsageError
 from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
 
@@ -113,7 +113,7 @@ class TaskValues(ReducesToJson):
 
     read_version: int
     fragments: list[FragmentMetadata]
-    options: CompactionOptions = field(repr=False)
+    options: CompactionSettings = field(repr=False)
 
     def _to_json(self) -> dict[str, Any]:
         return {
@@ -125,10 +125,10 @@ class TaskValues(ReducesToJson):
     @classmethod
     def _of_json(cls, values: Mapping[str, Any]) -> Self:
         fragments = _fragments_of(values["task"]["fragments"])
-        return cls(values["read_version"], fragments, CompactionOptions.from_json(values["options"]))
+        return cls(values["read_version"], fragments, CompactionSettings.from_json(values["options"]))
 
 
-def tasks_json(read_version: int, tasks: Iterable[TaskValues], options: CompactionOptions) -> dict[str, Any]:
+def tasks_json(read_version: int, tasks: Iterable[TaskValues], options: CompactionSettings) -> dict[str, Any]:
     """The JSON of a plan."""
     return {
         "tasks": [{"fragments": _fragments_json(task.fragments)} for task in tasks],

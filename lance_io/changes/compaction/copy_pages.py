@@ -31,7 +31,7 @@ from lance_io.spans import Ranges
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lance_io.changes.compaction.compaction_options import CompactionOptions
+    from lance_io.changes.compaction.compaction_options import CompactionSettings
     from lance_io.changes.write.data_files import NewFiles
     from lance_io.file.file_steps import Tail
     from lance_io.file.open.file_source import FileRef
@@ -78,7 +78,7 @@ def obstacle_to_copying(state: DatasetState, places: Sequence[int], version: Fil
 
 
 def copy_pages_of(
-    state: DatasetState, places: Sequence[int], files: NewFiles, options: CompactionOptions
+    state: DatasetState, places: Sequence[int], files: NewFiles, options: CompactionSettings
 ) -> Plan[None]:
     """Copy all pages of some fragments, in order; a new file ends only where an old one does.
 

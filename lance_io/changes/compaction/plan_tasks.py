@@ -16,7 +16,7 @@ from lance_io.changes.write.data_files import BYTES_PER_FILE, is_full_sized
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-    from lance_io.changes.compaction.compaction_options import CompactionOptions
+    from lance_io.changes.compaction.compaction_options import CompactionSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +44,34 @@ class SourceFragment:
         return self.physical_rows - self.num_deleted
 
 
-def plan_bins(fragments: Sequence[SourceFragment], options: CompactionOptions) -> list[list[SourceFragment]]:
+def plan_bins(fragments: Sequence[SourceFragment], options: CompactionSettings) -> list[list[SourceFragment]]:
     """The tasks of a compaction: fragments that are rewritten together, in the order of the table."""
     bins = [one for run in _runs(fragments, options) for one in _cut(run, options.target_rows_per_fragment)]
     return list(_within_limits(bins, options))
 
 
-def num_new_fragments(num_rows: int, options: CompactionOptions) -> int:
+def num_new_fragments(num_rows: int, options: CompactionSettings) -> int:
     """Into how many fragments the rows of a task go, unless files end earlier for their size."""
     return max(1, num_rows // max(1, options.target_rows_per_fragment))
 
 
-def rows_per_fragment(num_rows: int, options: CompactionOptions) -> int:
+def rows_per_fragment(num_rows: int, options: CompactionSettings) -> int:
     """Rows of each of them but the last, so that all are of about one size."""
     return max(1, -(-num_rows // num_new_fragments(num_rows, options)))
 
 
-def _is_dirty(fragment: SourceFragment, options: CompactionOptions) -> bool:
+def _is_dirty(fragment: SourceFragment, options: CompactionSettings) -> bool:
     if not options.materialize_deletions or not fragment.physical_rows:
         return False
     return fragment.num_deleted / fragment.physical_rows > options.materialize_deletions_threshold
 
 
-def _is_full_sized(fragment: SourceFragment, options: CompactionOptions) -> bool:
+def _is_full_sized(fragment: SourceFragment, options: CompactionSettings) -> bool:
     limit_bytes = options.max_bytes_per_file or BYTES_PER_FILE
     return is_full_sized(fragment.physical_rows, fragment.num_bytes, limit_bytes)
 
 
-def _runs(fragments: Iterable[SourceFragment], options: CompactionOptions) -> Iterator[list[SourceFragment]]:
+def _runs(fragments: Iterable[SourceFragment], options: CompactionSettings) -> Iterator[list[SourceFragment]]:
     """Neighbours that may go together. One small fragment without deletions gains nothing by itself.
 
     What is rewritten comes to lie behind what stays. A limit of bytes would find what it has left of two runs side by
@@ -107,7 +107,7 @@ def _cut(run: list[SourceFragment], target_rows: int) -> Iterator[list[SourceFra
     return iter(bins)
 
 
-def _within_limits(bins: Iterable[list[SourceFragment]], options: CompactionOptions) -> Iterator[list[SourceFragment]]:
+def _within_limits(bins: Iterable[list[SourceFragment]], options: CompactionSettings) -> Iterator[list[SourceFragment]]:
     """The first tasks that stay within what one call may read."""
     num_fragments = num_rows = num_bytes = 0
     for each in bins:

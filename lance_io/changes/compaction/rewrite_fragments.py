@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from lance_io.changes.compaction.compaction_options import CompactionOptions
+    from lance_io.changes.compaction.compaction_options import CompactionSettings
     from lance_io.changes.compaction.copy_blobs import BlobCopies
     from lance_io.changes.write.write_progress import FragmentWriteProgress
     from lance_io.plans.plan import Plan
@@ -78,7 +78,7 @@ class Budget:
 def new_files(
     state: DatasetState,
     num_rows: int,
-    options: CompactionOptions,
+    options: CompactionSettings,
     progress: FragmentWriteProgress | None,
     copies: BlobCopies | None,
 ) -> NewFiles:
@@ -110,7 +110,7 @@ def new_files(
     )
 
 
-def budget_of(state: DatasetState, options: CompactionOptions) -> Budget:
+def budget_of(state: DatasetState, options: CompactionSettings) -> Budget:
     """How the memory limit of a compaction is shared out."""
     return Budget.share(options.memory_limit_bytes, sum(1 for field in state.schema.walk() if not field.children))
 
@@ -119,7 +119,7 @@ def rewrite_rows_of(
     state: DatasetState,
     places: Sequence[int],
     files: NewFiles,
-    options: CompactionOptions,
+    options: CompactionSettings,
     copies: BlobCopies | None,
 ) -> Plan[None]:
     """Read all rows that are left in some fragments, and write them."""
@@ -136,12 +136,12 @@ def rewrite_rows_of(
     yield from files.finish()
 
 
-def _rows_of(state: DatasetState, places: Sequence[int], options: CompactionOptions) -> Stream:
+def _rows_of(state: DatasetState, places: Sequence[int], options: CompactionSettings) -> Stream:
     scan = scan_of(state, places, options)
     return projected_batches(state, scan, project(state.schema, None, with_row_address=state.schema.has_blobs))
 
 
-def scan_of(state: DatasetState, places: Sequence[int], options: CompactionOptions) -> ScanOptions:
+def scan_of(state: DatasetState, places: Sequence[int], options: CompactionSettings) -> ScanOptions:
     """How some fragments are scanned: all rows that are left, in order, within the memory limit."""
     budget = budget_of(state, options)
     return scan_options(

@@ -52,7 +52,7 @@ class Blob:
         return Blob(data=bytes(data))
 
     @staticmethod
-    def from_uri(uri: str, *, position: int | None = None, size: int | None = None) -> Blob:
+    def from_uri(uri: str, position: int | None = None, size: int | None = None) -> Blob:
         """A blob that lies in another object."""
         return Blob(uri=uri, position=position, size=size)
 

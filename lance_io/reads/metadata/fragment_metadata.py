@@ -41,8 +41,8 @@ class _CallableText(str):
 class _CallablePath:
     """The attribute `path`: stored as plain text, and callable wherever it is read."""
 
-    def __get__(self, file: DataFile, owner: object = None) -> str:
-        return _CallableText(vars(file)["path"])
+    def __get__(self, file: DataFile | None, owner: object = None) -> str | _CallablePath:
+        return self if file is None else _CallableText(vars(file)["path"])  # of the class: what documents it asks
 
     def __set__(self, file: DataFile, path: str) -> None:
         vars(file)["path"] = path

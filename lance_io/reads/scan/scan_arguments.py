@@ -1,11 +1,11 @@
-"""The keywords of a scan for type checkers; `LanceDataset.scanner` documents them."""
+"""The arguments of a scan: its keywords for type checkers, and their order. `LanceDataset.scanner` documents them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from lance_io.reads.scan.scan_options import ColumnOrdering
@@ -44,3 +44,46 @@ class ScanKeywords(TypedDict, total=False):
 
 
 SCAN_KEYWORDS: Final = frozenset(ScanKeywords.__annotations__)
+
+_OF_DATASETS: Final = (
+    "nearest",
+    "batch_size",
+    "batch_size_bytes",
+    "batch_readahead",
+    "fragment_readahead",
+    "scan_in_order",
+)
+_OF_FRAGMENTS: Final = ("with_row_id", "with_row_address")
+
+POSITIONAL: Final[Mapping[str, tuple[str, ...]]] = {
+    "scanner": (*_OF_DATASETS, "fragments", "index_segments", "full_text_query"),
+    "to_table": _OF_DATASETS,
+    "to_batches": _OF_DATASETS,
+    "to_pandas": ("nearest", "batch_size", "batch_readahead", "fragment_readahead", "scan_in_order"),
+    "fragment.to_table": (
+        *_OF_FRAGMENTS,
+        "blob_handling",
+        "order_by",
+        "use_scalar_index",
+        "io_buffer_size",
+        "late_materialization",
+        "include_deleted_rows",
+        "batch_size_bytes",
+        "strict_batch_size",
+    ),
+    "fragment.to_pandas": ("batch_size", *_OF_FRAGMENTS, "blob_mode", "order_by"),
+}
+"""What each method takes by position behind `columns`, `filter`, `limit` and `offset`, in pylance's order."""
+
+
+def named(method: str, more: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of a method, with those that were given by position. Raises `TypeError` as Python does."""
+    names = POSITIONAL[method]
+    shown = method.rpartition(".")[2]
+    if len(more) > len(names):
+        raise TypeError(f"{shown}() takes at most {4 + len(names)} arguments by position, found {4 + len(more)}")
+    given = dict(zip(names, more, strict=False))
+    for name in given:
+        if name in options:
+            raise TypeError(f"{shown}() got multiple values for argument {name!r}")
+    return {**given, **options}
