@@ -69,7 +69,8 @@ def _keep(array: pa.Array) -> pa.Array:
     return array
 
 
-def _check_same(given: Field, field: Field, path: str) -> None:
+def _check_same(given: Field, field: Field, path: str, *, by_place: bool = False) -> None:
+    """by_place: of entries of a map, which are a key and its value however they are called."""
     if not (given.children or field.children) and given.logical_type == field.logical_type:
         return
     if (field.is_blob_v2 and given.holds_blobs) or (field.holds_blobs and is_blob_source(given)):
@@ -79,14 +80,14 @@ def _check_same(given: Field, field: Field, path: str) -> None:
     if given.logical_type != field.logical_type and not (is_stored_json or is_text):
         expected, found = field.logical_type, given.logical_type
         raise SchemaError(f"field `{path}` does not match the file schema: expected {expected}, got {found}")
-    is_struct = field.logical_type == "struct"
+    is_struct = field.logical_type == "struct" and not by_place
     known = number_names(given.children)
     if is_struct and known.keys() != number_names(field.children).keys():
         expected, found = _member_names(field), _member_names(given)
         raise SchemaError(f"field `{path}` does not match the file schema: expected members {expected}, got {found}")
     for i, (key, other) in enumerate(number_names(field.children).items()):
         one = known[key] if is_struct else given.children[i]
-        _check_same(one, other, f"{path}.{other.name}")
+        _check_same(one, other, f"{path}.{other.name}", by_place=field.logical_type == "map")
 
 
 def _member_names(field: Field) -> str:
@@ -185,7 +186,16 @@ def _plain_vectors(items: pa.Array) -> pa.Array:
 
 def _stored_lists(field: Field, array: pa.Array) -> pa.Array:
     items, offsets = items_of(array)
-    return with_items(array, offsets, _to_storage(field.children[0], items))
+    (item,) = field.children
+    is_map = field.logical_type == "map"
+    return with_items(array, offsets, _stored_entries(item, items) if is_map else _to_storage(item, items))
+
+
+def _stored_entries(field: Field, array: pa.StructArray) -> pa.Array:
+    """Entries of a map: a key and its value, however they are called."""
+    members = [_to_storage(child, array.field(place)) for place, child in enumerate(field.children)]
+    fields = [pa.field(child.name, member.type) for child, member in zip(field.children, members, strict=True)]
+    return pa.StructArray.from_arrays(members, fields=fields)
 
 
 def _null_mask(array: pa.Array) -> pa.Array | None:

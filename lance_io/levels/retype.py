@@ -16,7 +16,7 @@ import pyarrow as pa
 from lance_io.format.extensions import EXTENSION_NAMES, known_extensions
 from lance_io.levels.join import join_arrays
 from lance_io.levels.jsonb import json_texts
-from lance_io.levels.lists import items_of, with_items
+from lance_io.levels.lists import items_of, with_inner, with_items
 
 _JSON: Final = "arrow.json"
 
@@ -70,10 +70,15 @@ def as_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     stored = array.storage if isinstance(array, pa.ExtensionArray) else array
     if isinstance(dtype, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(dtype, as_type(stored, dtype.storage_type))
-    if dtype.num_fields and is_alike(stored.type, dtype):
+    if dtype.num_fields and (is_alike(stored.type, dtype) or is_alike(_as_stored(stored.type), _as_stored(dtype))):
         with known_extensions():
             return pa.array(_Declared(stored, dtype))
     return stored.cast(dtype)
+
+
+def _as_stored(dtype: pa.DataType) -> pa.DataType:
+    """The type with what extension types are stored as in their place, at any depth."""
+    return _as_stored(dtype.storage_type) if isinstance(dtype, pa.BaseExtensionType) else with_inner(dtype, _as_stored)
 
 
 def is_alike(one: pa.DataType, other: pa.DataType) -> bool:

@@ -12,6 +12,7 @@ from lance_io.changes.columns.left_join import put_rows, rows_at
 from lance_io.changes.columns.new_columns import NewColumns, check_nulls, open_columns
 from lance_io.changes.columns.rewrite_columns import column_files, file_losing_start, write_fragment_columns
 from lance_io.changes.edits.row_progress import RowProgress
+from lance_io.changes.operations.schema_fit import schema_of, stores_alike
 from lance_io.errors import OperationError, SchemaError, UsageError
 from lance_io.levels.arrays import values_of as values_of_array
 from lance_io.levels.retype import as_type, is_alike
@@ -90,10 +91,10 @@ def update_fragment_columns(
         if name not in state.schema.names:
             raise UsageError(f"Column {name} in right side fragment does not exist in left side fragment")
     schema = state.schema.prune([field.id for field in state.schema.fields if field.name in names])
-    for field in schema.to_arrow():
-        found = join.fields.field(field.name).type
-        if not is_alike(field.type, found):
-            raise UsageError(f"Column {field.name} is of type {field.type}, the right side gives it as {found}")
+    for own, field in zip(schema.fields, schema.to_arrow(), strict=True):
+        found = join.fields.field(field.name)
+        if not (is_alike(field.type, found.type) or stores_alike(schema_of(pa.schema([found])).fields[0], own)):
+            raise UsageError(f"Column {field.name} is of type {field.type}, the right side gives it as {found.type}")
     written = frozenset(field.id for field in schema.walk())
     if (file := file_losing_start([state.manifest.fragments[place]], written, state.schema)) is not None:
         raise UsageError(

@@ -157,7 +157,8 @@ def _fit_members(given: Sequence[Field], wanted: Sequence[Field], path: str, pro
     return tuple(done[key] for key in found if key in done)
 
 
-def _fit(given: Field, wanted: Field, path: str, problems: list[str]) -> Field:
+def _fit(given: Field, wanted: Field, path: str, problems: list[str], *, by_place: bool = False) -> Field:
+    """by_place: of entries of a map, which are a key and its value however they are called."""
     name = path + wanted.name
     if wanted.is_blob_v2 and given.holds_blobs:
         return wanted
@@ -172,9 +173,9 @@ def _fit(given: Field, wanted: Field, path: str, problems: list[str]) -> Field:
         problems.append(problem)
         return wanted
     below: list[str] = []
-    if wanted.logical_type.startswith(_BY_PLACE):
-        pairs = zip(given.children, wanted.children, strict=True)
-        children = tuple(_fit(each, one, f"{name}.", below) for each, one in pairs)
+    if by_place or wanted.logical_type.startswith(_BY_PLACE):
+        pairs, is_map = zip(given.children, wanted.children, strict=True), wanted.logical_type == "map"
+        children = tuple(_fit(each, one, f"{name}.", below, by_place=is_map) for each, one in pairs)
     else:
         children = _fit_members(given.children, wanted.children, f"{name}.", below)
         if not children and not below:  # a struct without members has a column of its own, one with members has none
@@ -202,6 +203,18 @@ def _fixed_members(given: Field, wanted: Field, name: str) -> str | None:
                 "and with the same types, nullability and metadata"
             )
     return None
+
+
+def stores_alike(given: Field, wanted: Field) -> bool:
+    """Whether arrays of a field are stored as those of another, and mean the same, whatever their types are called."""
+    if given.logical_type != wanted.logical_type or _extension(given) != _extension(wanted):
+        return False
+    if wanted.logical_type == "struct" and [one.name for one in given.children] != [
+        one.name for one in wanted.children
+    ]:
+        return False
+    pairs = zip(given.children, wanted.children, strict=False)
+    return len(given.children) == len(wanted.children) and all(stores_alike(*pair) for pair in pairs)
 
 
 def _alike(given: Sequence[Field], wanted: Sequence[Field]) -> bool:
