@@ -50,6 +50,13 @@ def word_statistics(values: LeafValues) -> WordStatistics | None:
     return WordStatistics(bits, values.num_values, *_kernels.measure_words(values.data, bits, values.num_values))
 
 
+def count_runs(values: LeafValues) -> int:
+    """Runs of equal machine words, however long."""
+    assert isinstance(values.shape, FixedShape), "runs are those of fixed-width values"
+    words = np.frombuffer(values.data, dtype=f"<u{values.shape.bits // 8}", count=values.num_values)
+    return int(np.count_nonzero(words[1:] != words[:-1])) + bool(len(words))
+
+
 def byte_entropy(values: LeafValues) -> float:
     """Mean entropy of the bytes at each position of the first values, in bits (0 to 8)."""
     assert isinstance(values.shape, FixedShape), "positions are those of fixed-width values"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.codecs import tree
 from lance_io.codecs.tree import ChildrenShape, FixedShape, ListShape, Shape, VariableShape, shape_bits
-from lance_io.encodings.statistics import byte_entropy, longest_value, word_statistics
+from lance_io.encodings.statistics import byte_entropy, count_runs, longest_value, word_statistics
 
 if TYPE_CHECKING:
     from lance_io.encodings.leafvalues import LeafValues
@@ -75,7 +75,7 @@ def _choose_fixed(values: LeafValues, bits: int, options: ColumnOptions) -> tree
         return flat
     packed_bytes = min(facts.packed_bytes, facts.plain_bytes)
     share_max = options.rle_threshold
-    if share_max is None or facts.num_runs < share_max * facts.num_values:
+    if share_max is None or count_runs(values) < share_max * facts.num_values:
         if facts.run_bytes < facts.plain_bytes and facts.run_bytes <= packed_bytes:
             return tree.Rle(flat, tree.Flat(8))
     if facts.packed_bytes < facts.plain_bytes:

@@ -46,6 +46,17 @@ def test_dictionaries_have_no_more_bytes_than_are_allowed(tmp_path: Path, versio
             size_of(lance_io, ours, TEXTS, version, dict_max_size=wrong)
 
 
+@pytest.mark.parametrize("num_runs", [5, 50, 500])
+def test_runs_are_counted_however_long(tmp_path: Path, num_runs: int) -> None:
+    values = pa.array(np.repeat(np.arange(num_runs), 20_000 // num_runs))
+    for share in (1e-5, num_runs / 20_000, 1.1 * num_runs / 20_000, 0.3):
+        sizes = [
+            size_of(library, str(tmp_path / library.__name__), values, rle_threshold=f"{share:.8f}")
+            for library in (lance, lance_io)
+        ]
+        assert sizes[1] < 1.1 * sizes[0], (share, sizes)
+
+
 def test_byte_stream_split_takes_a_sensitivity(tmp_path: Path) -> None:
     sizes = {
         mode: size_of(lance_io, str(tmp_path / "t"), SMOOTH, compression="lz4", bss=mode)
