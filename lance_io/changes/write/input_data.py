@@ -82,7 +82,8 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
     if any(_is_from(data, "datasets", name) for name in ("DatasetDict", "IterableDatasetDict")):
         raise UsageError("DatasetDict is not yet supported. Write its datasets one by one")
     if isinstance(data, dict):
-        return rows_of(pa.RecordBatch.from_pydict(data, schema=schema))
+        columns = {name: _column(values, schema, name) for name, values in data.items()}
+        return rows_of(pa.RecordBatch.from_pydict(columns, schema=schema))
     if isinstance(data, list) and data and isinstance(data[0], dict):
         return rows_of(pa.RecordBatch.from_pylist(data, schema=schema))
     if isinstance(data, list) and data and _is_model(data[0]):
@@ -133,20 +134,42 @@ def _collected(frame: Any) -> Rows:
 
 def _as_lists(values: Any, schema: pa.Schema | None) -> pa.Table:
     """An array as one column of fixed-size lists, called "vector" unless the schema has another name."""
-    is_plain = values.dtype.kind in "biuf"
-    if values.ndim < 2 or not is_plain or 0 in values.shape[1:] or (schema is not None and len(schema) != 1):
+    if values.ndim < 2 or not _has_vectors(values) or (schema is not None and len(schema) != 1):
         wanted = "" if schema is None else f" and a schema of one column, found {len(schema)}"
         raise UsageError(
             "expected an array of numbers in two dimensions or more, rows first, which becomes a column of fixed-size "
             f"lists{wanted}; found one of {values.dtype} in the shape {values.shape}. A dict or a table names columns"
         )
+    table = pa.table({schema.names[0] if schema is not None else "vector": _vectors(values)})
+    return table if schema is None else table.cast(schema)
+
+
+def _has_vectors(values: Any) -> bool:
+    """Whether all but the first dimension of an array can be those of fixed-size lists."""
+    return values.dtype.kind in "biuf" and 0 not in values.shape[1:]
+
+
+def _column(values: Any, schema: pa.Schema | None, name: str) -> Any:
+    """What a dict has for a column; an array of several dimensions as fixed-size lists."""
+    if not isinstance(values, np.ndarray) or values.ndim < 2:
+        return values
+    if not _has_vectors(values):
+        raise UsageError(
+            f"column {name!r}: expected an array of numbers, rows first, found one of {values.dtype} in the shape "
+            f"{values.shape}"
+        )
+    column = _vectors(values)
+    return column if schema is None or name not in schema.names else column.cast(schema.field(name).type)
+
+
+def _vectors(values: Any) -> pa.Array:
+    """An array of several dimensions as fixed-size lists."""
     mask = np.ma.getmaskarray(values).reshape(-1) if isinstance(values, np.ma.MaskedArray) else None
     flat = np.ascontiguousarray(np.ma.getdata(values), values.dtype.newbyteorder("=")).reshape(-1)
     column = pa.array(flat, mask=mask)
     for size in reversed(values.shape[1:]):
         column = pa.FixedSizeListArray.from_arrays(column, size)
-    table = pa.table({schema.names[0] if schema is not None else "vector": column})
-    return table if schema is None else table.cast(schema)
+    return column
 
 
 def _hugging_face(data: Any, schema: pa.Schema | None) -> Rows:

@@ -157,6 +157,20 @@ def test_arrays(tmp_path: Path, dtype: str) -> None:
         assert lance_io.write_dataset(view, tmp_path / f"{number}").to_table()["vector"].to_pylist() == view.tolist()
 
 
+def test_arrays_of_a_dict(tmp_path: Path) -> None:
+    values = np.arange(6.0).reshape(3, 2)
+    table = lance_io.write_dataset({"v": values, "i": [1, 2, 3], "n": np.arange(3)}, tmp_path / "t")
+    assert table.schema.field("v").type == pa.list_(pa.float64(), 2)
+    assert table.to_table().to_pylist() == [
+        {"v": row, "i": number + 1, "n": number} for number, row in enumerate(values.tolist())
+    ]
+    schema = pa.schema([("v", pa.list_(pa.float32(), 2)), ("i", pa.int8())])
+    assert lance_io.write_dataset({"v": values, "i": [1, 2, 3]}, tmp_path / "s", schema=schema).schema == schema
+    for wrong in (np.zeros((3, 0)), np.array([["a"]] * 3)):
+        with pytest.raises(ValueError, match="column 'v': expected an array of numbers, rows first"):
+            lance_io.write_dataset({"v": wrong}, tmp_path / "w")
+
+
 def test_arrays_of_other_shapes(tmp_path: Path) -> None:
     cube = np.arange(24).reshape(2, 3, 4)
     assert lance_io.write_dataset(cube, tmp_path / "t").to_table()["vector"].to_pylist() == cube.tolist()
