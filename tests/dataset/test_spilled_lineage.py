@@ -110,6 +110,50 @@ def test_changes_leave_what_those_of_pylance_leave(tmp_path: Path, compacted: bo
         assert bool(found[1][0] & 2048) != is_gone, name
 
 
+def values(numbers: list[int]) -> pa.Table:
+    return pa.table({"i": pa.array(numbers, pa.int64()), "b": pa.array([b"new"] * len(numbers), pa.binary())})
+
+
+def upsert(library: Any, uri: str, rows: pa.Table) -> None:
+    merge = library.dataset(uri).merge_insert("i").when_matched_update_all()
+    (merge.when_not_matched_insert_all() if "b" in rows.schema.names else merge).execute(rows)
+
+
+def replace_columns(library: Any, uri: str) -> None:
+    dataset = library.dataset(uri)
+    changed, fields = dataset.get_fragments()[-1].update_columns(values([5, 8, 2999]), left_on="i")
+    operation = library.LanceOperation.Update(updated_fragments=[changed], fields_modified=fields)
+    library.LanceDataset.commit(uri, operation, read_version=dataset.version)
+
+
+MOVES: dict[str, Callable[[Any, str], Any]] = {
+    "update": lambda library, uri: library.dataset(uri).update({"b": "X'00'"}, where="i % 3 = 1"),
+    "upsert": lambda library, uri: upsert(library, uri, values([2999, 5, 9001, 1500, 9000])),
+    "partial upsert": lambda library, uri: upsert(library, uri, pa.table({"i": [2, 2500, 70]})),
+    "replaced columns": replace_columns,
+}
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("name", MOVES)
+def test_moved_rows_keep_their_lineage(tmp_path: Path, name: str, compacted: bool) -> None:
+    source = spilled(tmp_path, "source", "2.1")
+    if compacted:
+        source.optimize.compact_files(target_rows_per_fragment=10_000)
+    found = []
+    for library in (lance, lance_io):
+        uri = str(tmp_path / library.__name__)
+        shutil.copytree(tmp_path / "source", uri)
+        for _ in range(2):  # the second time rows are moved whose lineage is in the manifest again
+            MOVES[name](library, uri)
+        theirs, ours = (
+            each.dataset(uri).to_table(columns=[*LINEAGE, "b"]).sort_by("_rowid") for each in (lance, lance_io)
+        )
+        assert ours.equals(theirs)
+        found.append(ours)
+    assert found[0].equals(found[1])
+
+
 def test_fragments_say_that_their_lineage_is_a_column(tmp_path: Path) -> None:
     """As pylance writes it in JSON; a fragment that goes through a caller's hands keeps its row ids."""
     theirs = spilled(tmp_path, "t", "2.1")

@@ -19,8 +19,10 @@ from lance_io.changes.write.data_files import NewFiles
 from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
+from lance_io.reads.rows.deletions_and_ids import load_row_columns
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.table.manifest.row_ids import encode_row_ids
+from lance_io.table.transaction.lineage import encode_row_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +85,7 @@ def move_rows(
     payloads  makes bytes of the blobs in them, which come as descriptions
     told   is told how many rows are written
     """
-    moved = _Moved(files, payloads, told, has_ids=state.has_stable_row_ids)
+    moved = _Moved(state, files, payloads, told)
     yield EachInPlan(rows, moved.add)
     yield from files.finish()
     deletion = yield from deletion_of(state, moved.offsets.by_fragment())
@@ -91,12 +93,13 @@ def move_rows(
 
 
 class _Moved:
-    def __init__(self, files: NewFiles, payloads: BlobPayloads, told: RowProgress, *, has_ids: bool) -> None:
+    def __init__(self, state: DatasetState, files: NewFiles, payloads: BlobPayloads, told: RowProgress) -> None:
         self.offsets = Offsets()
+        self._state = state
         self._files = files
         self._payloads = payloads
         self._told = told
-        self._ids: list[U64Array] | None = [] if has_ids else None
+        self._ids: list[U64Array] | None = [] if state.has_stable_row_ids else None
 
     def add(self, batch: pa.RecordBatch) -> Plan[None]:
         """Write a batch, and remember where its rows were."""
@@ -112,17 +115,43 @@ class _Moved:
 
     def fragments(self) -> Plan[tuple[Fragment, ...]]:
         """The new fragments, each with its part of the ids."""
-        return with_row_ids(self._files.fragments, np.concatenate(self._ids) if self._ids else None)
+        ids = np.concatenate(self._ids) if self._ids else None
+        return with_row_ids(self._state, self._files.fragments, ids)
 
 
-def with_row_ids(fragments: Sequence[Fragment], ids: U64Array | None) -> Plan[tuple[Fragment, ...]]:
-    """New fragments with stable row ids: the first rows of all have these, in their order; None for none."""
+def with_row_ids(
+    state: DatasetState, fragments: Sequence[Fragment], ids: U64Array | None
+) -> Plan[tuple[Fragment, ...]]:
+    """New fragments with stable row ids: the first rows of all have these, in their order; None for none.
+
+    A commit looks up which version created the rows. Where data files of the table say so, it cannot: then the
+    fragments say it (spec: table, 6.6).
+    """
     if ids is None or not fragments:
         return tuple(fragments)
     ends = np.cumsum([fragment.physical_rows for fragment in fragments])
     parts = np.split(ids, ends[:-1])
     encoded = yield Compute(lambda: [encode_row_ids(part) for part in parts], lambda: ids.nbytes)
+    created: list[bytes | None] = [None] * len(parts)
+    if state.has_spilled_lineage:
+        versions = yield from _created_at(state, ids)
+        created = [encode_row_versions(part) for part in np.split(versions, ends[:-1])]
     return tuple(
-        replace(fragment, row_ids=sequence) if len(part) else fragment
-        for fragment, part, sequence in zip(fragments, parts, encoded, strict=True)
+        replace(fragment, row_ids=sequence, created_at_versions=its_versions) if len(part) else fragment
+        for fragment, part, sequence, its_versions in zip(fragments, parts, encoded, created, strict=True)
     )
+
+
+def _created_at(state: DatasetState, ids: U64Array) -> Plan[U64Array]:
+    """The version that created each row of the open version, by its stable id: it stays when the row is moved."""
+    found = np.ones(len(ids), dtype=np.uint64)
+    order = np.argsort(ids)
+    ordered = ids[order]
+    for place in state.all_places:
+        lineage = (yield from load_row_columns(state, [place], [ROW_ID])).lineages[place]
+        if lineage.created_at is None:
+            continue
+        slots = np.minimum(np.searchsorted(ordered, lineage.row_ids), len(ordered) - 1)
+        is_there = ordered[slots] == lineage.row_ids
+        found[order[slots[is_there]]] = lineage.created_at[is_there]
+    return found

@@ -77,6 +77,7 @@ class RowWriter:
         pads: bool = True,
     ) -> None:
         self.num_inserted = 0
+        self._state = state
         self._told = told
         self._source = source
         self._pads = pads and fit.is_partial
@@ -231,7 +232,7 @@ class RowWriter:
     def fragments(self) -> Plan[tuple[Fragment, ...]]:
         """The new fragments, each with the stable ids of the updated rows in it."""
         ids = np.concatenate(self._ids) if self._ids else None
-        return with_row_ids(self._files.fragments, ids)
+        return with_row_ids(self._state, self._files.fragments, ids)
 
 
 def _written_type(field: Field) -> pa.DataType:

@@ -25,6 +25,7 @@ from lance_io.records import dataclass
 from lance_io.store.offers import offers_sync_reads
 from lance_io.store.storage_options import options_of
 from lance_io.store.url import uri_of
+from lance_io.table.manifest.flags import SPILLED_ROW_LINEAGE
 from lance_io.table.manifest.manifest import VERSION_MAX, Manifest, from_message
 
 if TYPE_CHECKING:
@@ -376,6 +377,11 @@ class DatasetState:
     def has_stable_row_ids(self) -> bool:
         """Whether row ids survive updates and compaction."""
         return self.manifest.has_stable_row_ids
+
+    @property
+    def has_spilled_lineage(self) -> bool:
+        """Whether data files, not the manifest, may say ids and versions of rows (feature flag 2048)."""
+        return bool((self.manifest.reader_flags | self.manifest.writer_flags) & SPILLED_ROW_LINEAGE)
 
     @cached_property
     def sources(self) -> Sources:

@@ -113,8 +113,11 @@ def stamp_moved(
         _refuse_spilled(fragment, "the ids or versions")
     fragment.inline_last_updated_at_versions = constant_row_versions(num_rows, version)
     created = np.full(num_rows, version, dtype=np.uint64)
-    moved = decode_row_ids(fragment.inline_row_ids, num_rows)[:num_moved]
-    created[:num_moved] = _created_at(moved, sources)
+    if fragment.HasField("inline_created_at_versions") and any(map(is_spilled, sources)):  # which cannot be asked
+        created[:num_moved] = decode_row_versions(fragment.inline_created_at_versions, num_moved)
+    else:
+        moved = decode_row_ids(fragment.inline_row_ids, num_rows)[:num_moved]
+        created[:num_moved] = _created_at(moved, sources)
     fragment.inline_created_at_versions = encode_row_versions(created)
 
 
