@@ -59,7 +59,7 @@ def _encode_described(schema: Schema, metadata: Mapping[str, bytes]) -> bytes:
     """The descriptor's first field. A message is the concatenation of its fields."""
     fields = encode_schema(schema)
     for field in fields:
-        if field.id < 0:  # the members of a blob's description: they follow their struct and name no parent
+        if field.id == -1:  # the members of a blob's description: they follow their struct and name no parent
             field.parent_id = field.id
     described = file_pb2.Schema(fields=fields, metadata=metadata)
     return file_pb2.FileDescriptor(schema=described).SerializeToString(deterministic=True)

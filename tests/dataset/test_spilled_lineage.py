@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import pickle
 import random
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -13,9 +16,11 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io import AsyncDataset
 from lance_io.errors import FormatError
 from lance_io.file import LanceFileReader
 from lance_io.fragment import RowIdMeta
+from lance_io.optimize import Compaction
 from lance_io.reads.metadata.lance_schema import LanceSchema
 from lance_io.table.transaction.lineage import SPILLED
 from tests.fuzz.test_found import change_manifest
@@ -152,6 +157,91 @@ def test_moved_rows_keep_their_lineage(tmp_path: Path, name: str, compacted: boo
         assert ours.equals(theirs)
         found.append(ours)
     assert found[0].equals(found[1])
+
+
+def unspilled(folder: Path) -> str:
+    """A table whose configuration asks for lineage in data files, and which has none there yet."""
+    uri = str(folder)
+    dataset = lance_io.write_dataset(values(list(range(3000))), uri, enable_stable_row_ids=True, max_rows_per_file=1000)
+    dataset.update_config(SPILL)
+    upsert(lance_io, uri, values(random.Random(1).sample(range(3000), 1500)))
+    return uri
+
+
+def compact(uri: str, **options: Any) -> None:
+    lance_io.dataset(uri).optimize.compact_files(**options)
+
+
+def compact_in_tasks(uri: str, **options: Any) -> None:
+    """Each task in another process, as far as it can tell."""
+    plan = Compaction.plan(lance_io.dataset(uri), options)
+    tasks = [pickle.loads(pickle.dumps(task)) for task in plan.tasks]
+    results = [pickle.loads(pickle.dumps(task.execute(lance_io.dataset(uri)))) for task in tasks]
+    Compaction.commit(lance_io.dataset(uri), results)
+
+
+def compact_on_a_loop(uri: str, **options: Any) -> None:
+    async def run() -> None:
+        async with AsyncDataset.open(uri) as dataset:
+            await dataset.optimize.compact_files(**options)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("compacts", [compact, compact_in_tasks, compact_on_a_loop])
+@pytest.mark.parametrize("mode", ["reencode", "force_binary_copy"])
+def test_compactions_put_lineage_into_files(tmp_path: Path, compacts: Callable[..., None], mode: str) -> None:
+    uri = unspilled(tmp_path / "t")
+    if mode == "reencode":
+        lance_io.dataset(uri).delete("i % 5 = 3")
+    else:  # which takes no deleted rows
+        lance_io.dataset(uri, version=2).restore()
+        lance_io.dataset(uri).update_config({"lance.row_lineage.inline_max_bytes": "1"})
+    before = lance.dataset(uri).to_table(columns=LINEAGE).sort_by("_rowid")
+    compacts(uri, compaction_mode=mode, verify="read")
+    (fragment,) = newest(tmp_path / "t").fragments
+    assert fragment.HasField("spilled_row_ids") and not fragment.inline_row_ids
+    assert list(fragment.files[-1].fields) == ([-3] if mode == "reencode" else [-3, -4, -5])
+    assert newest(tmp_path / "t").reader_feature_flags & 2048
+    lance_io.dataset(uri).cleanup_old_versions(timedelta(0))
+    for library in (lance, lance_io):
+        found = library.dataset(uri)
+        assert found.to_table(columns=LINEAGE).sort_by("_rowid").equals(before)
+        assert found.to_table().column_names == ["i", "b"]
+        assert found._take_rows([2999, 7], columns=["i"])["i"].to_pylist() == [2999, 7]
+    lance_io.dataset(uri).validate()
+    lance.dataset(uri).update({"b": "X'00'"}, where="i < 5")
+    lance.dataset(uri).optimize.compact_files()
+    assert lance_io.dataset(uri).to_table(columns=LINEAGE[:3]).sort_by("_rowid").equals(before.select(LINEAGE[:3]))
+
+
+def test_short_lineage_stays_in_the_manifest(tmp_path: Path) -> None:
+    for name, config in (
+        ("off", {"lance.row_lineage.spill": "false"}),
+        ("none", {"lance.row_lineage.spill": None}),
+        ("short", {"lance.row_lineage.inline_max_bytes": None}),  # which are 200 KiB
+    ):
+        uri = unspilled(tmp_path / name)
+        lance_io.dataset(uri).update_config(config)
+        compact(uri)
+        (fragment,) = newest(tmp_path / name).fragments
+        assert fragment.inline_row_ids and len(fragment.files) == 1
+    lance_io.dataset(uri).update_config({"lance.row_lineage.inline_max_bytes": "many"})
+    lance_io.dataset(uri).delete("i < 1500")
+    with pytest.raises(ValueError, match="'many' is no number of bytes"):
+        compact(uri)
+
+
+def test_a_compaction_that_fails_leaves_no_lineage(tmp_path: Path) -> None:
+    uri = unspilled(tmp_path / "t")
+    plan = Compaction.plan(lance_io.dataset(uri))
+    before = set((tmp_path / "t" / "data").iterdir())
+    lance_io.dataset(uri).delete("i = 7")
+    dataset = lance_io.dataset(uri, version=plan.read_version)
+    lance_io.dataset(uri).restore()
+    with pytest.raises(OSError):
+        dataset.optimize.compact_files()
+    assert set((tmp_path / "t" / "data").iterdir()) == before
 
 
 def test_fragments_say_that_their_lineage_is_a_column(tmp_path: Path) -> None:

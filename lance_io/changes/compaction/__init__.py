@@ -1,5 +1,6 @@
 """Compaction: the same rows in fewer, larger fragments, without those that are deleted (spec: table, 2.8; commit, 10).
 
+lineage_files        ids and versions of rows in files of their own
 compaction_options   what may be asked for; defaults from the table's configuration
 plan_tasks           which fragments go together: candidates, bins, limits. Pure
 compaction_values    plans, tasks and results as values that travel between processes

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lance_io.changes.compaction.compaction_options import CompactionSettings, compaction_options
 from lance_io.changes.compaction.compaction_values import CompactionMetrics, RewriteResult, TaskValues
 from lance_io.changes.compaction.copy_blobs import BlobCopies
 from lance_io.changes.compaction.copy_pages import copy_pages_of, obstacle_to_copying
+from lance_io.changes.compaction.lineage_files import LineageFiles
 from lance_io.changes.compaction.plan_tasks import SourceFragment, plan_bins
 from lance_io.changes.compaction.recorded_segments import segments_then
 from lance_io.changes.compaction.rewrite_fragments import carry_lineage, new_files, rewrite_rows_of, scan_of
@@ -114,8 +116,19 @@ def execute_task(
     """
     state = yield from _at_version(state, task.read_version)
     written, files = yield from _write(state, task, progress)
-    yield RollBackOnError(files.close_last(), files.roll_back)
+    yield RollBackOnError(_close_all(files), partial(_roll_back, files))
     return written
+
+
+def _close_all(files: Iterable[NewFiles]) -> Plan[None]:
+    """Make the last file of each visible."""
+    for each in files:
+        yield from each.close_last()
+
+
+def _roll_back(files: Iterable[NewFiles], cause: BaseException) -> Plan[None]:
+    for each in files:
+        yield from each.roll_back(cause)
 
 
 def _at_version(state: DatasetState, version: int) -> Plan[DatasetState]:
@@ -124,12 +137,14 @@ def _at_version(state: DatasetState, version: int) -> Plan[DatasetState]:
 
 def _write(
     state: DatasetState, task: TaskValues, progress: FragmentWriteProgress | None
-) -> Plan[tuple[RewriteResult, NewFiles]]:
-    """The rows of a task in new files, of which the last is not visible yet."""
+) -> Plan[tuple[RewriteResult, list[NewFiles]]]:
+    """The rows of a task in new files, and what the manifest does not hold in others; the last are not visible yet."""
     places = _places_of(state, task.fragments)
     counts = yield from load_live_counts(state, places)
     copies = BlobCopies(state) if state.schema.has_blobs and state.manifest.data_version != V0_1 else None
     files = new_files(state, sum(counts), task.options, progress, copies)
+
+    lineage = LineageFiles(state, task.options.file_version(state.manifest.data_version))
 
     is_copied = _is_copied(state, places, task.options)
 
@@ -139,10 +154,11 @@ def _write(
         else:
             yield from rewrite_rows_of(state, places, files, task.options, copies)
         fragments = yield from carry_lineage(state, places, files.fragments)
+        fragments = yield from lineage.spill(fragments)
         if sum(fragment.physical_rows or 0 for fragment in fragments) != sum(counts):
             raise OperationError(f"{sum(counts):,} rows were read, and others written", path=state.location.uri)
         if task.options.verify == "read":
-            yield from files.close_last()
+            yield from _close_all([files, *lineage.files])
             yield from verify_rows(state, scan_of(state, places, task.options), fragments)
         return RewriteResult(
             read_version=task.read_version,
@@ -152,8 +168,11 @@ def _write(
             row_addrs=(yield from _moved_rows(state, places)),
         )
 
-    result: RewriteResult = yield RollBackOnError(write(), files.roll_back)
-    return result, files
+    def roll_back(cause: BaseException) -> Plan[None]:
+        return _roll_back([files, *lineage.files], cause)
+
+    result: RewriteResult = yield RollBackOnError(write(), roll_back)
+    return result, [files, *lineage.files]
 
 
 def _moved_rows(state: DatasetState, places: Sequence[int]) -> Plan[bytes | None]:
@@ -310,17 +329,13 @@ def compact_files(
     def work() -> Plan[tuple[DatasetState, CompactionMetrics]]:
         for task in tasks:
             result, files = yield from _write(state, task, progress)
-            written.append(files)
+            written.extend(files)
             results.append(result)
             if task is not tasks[-1]:
-                yield from files.close_last()
+                yield from _close_all(files)
         made = CommitFiles()
         publish = [files.publish(made) for files in written]
         return (yield from _commit(state, results, made, publish, defers=options.defer_index_remap))
 
-    def roll_back(cause: BaseException) -> Plan[None]:
-        for files in written:
-            yield from files.roll_back(cause)
-
-    done: tuple[DatasetState, CompactionMetrics] = yield RollBackOnError(work(), roll_back)
+    done: tuple[DatasetState, CompactionMetrics] = yield RollBackOnError(work(), partial(_roll_back, written))
     return done
