@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class TooManyValues(pa.ArrowInvalid):
+class TooManyValues(pa.ArrowInvalid):  # type: ignore[misc]  # which has no types
     """A dictionary column would have more values, without those that no row has, than its indices can tell apart."""
 
 
