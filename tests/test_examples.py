@@ -232,6 +232,34 @@ async def test_table_service_knows_no_row_of_so_many_digits(client: TestClient[A
     assert (await client.get("/rows", params={"limit": digits})).status == 400
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"null",
+        b'{"id": 7}\nnull',
+        b'"{}"',
+        b"[{}]",
+        b'{"id": 7, "name": ' + b"[" * 1_000_000,
+        b'{"id": 7, "name": ' + b'{"a":' * 100_000,
+        b'{"id": 7',
+        b'{"id": 7, "name": "\\ud800"}',
+        b'{"id": ' + b"9" * 5000 + b"}",
+    ],
+    ids=lambda body: body[:24].decode(),
+)
+async def test_table_service_refuses_what_is_no_row(client: TestClient[Any, Any], body: bytes) -> None:
+    """Arrow's parser ends the process on some of these."""
+    answer = await client.post("/rows", data=body)
+    assert (answer.status, (await client.get("/rows/7")).status) == (400, 404)
+
+
+async def test_table_service_takes_brackets_in_texts(client: TestClient[Any, Any]) -> None:
+    texts = ["[" * 100, '"{"' * 50, "\\" * 9, "]}"]
+    body = "\n".join(json.dumps({"id": number, "name": text}) for number, text in enumerate(texts, 10))
+    assert (await client.post("/rows", data=body.encode())).status == 201
+    assert [(await (await client.get(f"/rows/{n}")).json())["row"]["name"] for n in range(10, 14)] == texts
+
+
 async def test_table_service_refuses_text_that_is_not_utf8(client: TestClient[Any, Any]) -> None:
     """Appends that come together are one commit: what is right must not fail with what is wrong."""
     bodies = [b'{"id": 7, "name": "\xff\xfe"}', *(json.dumps({"id": n, "name": "é"}).encode() for n in (8, 9))]
@@ -281,6 +309,8 @@ async def test_table_service_knows_when_its_table_is_gone(
     with pytest.raises(FileNotFoundError):
         await newest.look()
     assert (await client.get("/health")).status == 503
+    assert (await client.get("/rows", params={"filter": "name = 'x'"})).status == 503
+    assert (await client.post("/rows", data=b'{"id": 5}')).status == 503
     lance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "t.lance"))  # another table, at version 1
     await newest.look()
     assert (await client.get("/health")).status == 503

@@ -39,13 +39,17 @@ ANSWER_WITHIN_S = 10.0
 STALE_AFTER_S = 30.0  # without a look at the newest version
 ROWS_MAX = 1000
 BODY_BYTES_MAX = 8 << 20
+DEPTH_MAX = 64
 DIGITS_MAX = 20  # of an id that is a number
 FILTER_LENGTH_MAX = 2000
 FUNCTIONS = {"abs", "cast", "ceil", "coalesce", "floor", "length", "lower", "round", "starts_with", "trim", "upper"}
 BEFORE_PARENTHESES = {"and", "between", "case", "decimal", "else", "in", "like", "not", "or", "then", "when"}
 QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
+QUOTED_JSON = re.compile(rb'"(?:[^"\\]|\\.)*"')
+TOKEN = re.compile(rb"[\[\]{}]|[^\s\[\]{}]+")
 CALLED = re.compile(r"(\w+)\s*\(")
-THEIR_FAULT = (BindError, EvaluationError, SchemaError, UsageError, pa.ArrowInvalid, UnicodeDecodeError)
+REFUSED_BY_ARROW = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+THEIR_FAULT = (BindError, EvaluationError, SchemaError, UsageError, UnicodeDecodeError, *REFUSED_BY_ARROW)
 
 
 class Newest:
@@ -168,6 +172,18 @@ async def add_rows(request: web.Request) -> web.Response:
     return json_answer({"version": made.version, "added": rows.num_rows}, status=201)
 
 
+def check_nesting(body: bytes) -> None:
+    """Refuse rows that are no objects, and values more than `DEPTH_MAX` levels deep: Arrow's parser crashes on both."""
+    depth = 0
+    for match in TOKEN.finditer(QUOTED_JSON.sub(b"0", body)):
+        token = match[0]
+        if not depth and token != b"{":
+            raise pa.ArrowInvalid("each row is an object: {...}")
+        depth += (token in (b"[", b"{")) - (token in (b"]", b"}"))
+        if depth > DEPTH_MAX:
+            raise pa.ArrowInvalid(f"values lie more than {DEPTH_MAX} levels deep")
+
+
 def parse_rows(body: bytes, schema: pa.Schema) -> pa.Table:
     """Lines of JSON as a table.
 
@@ -175,6 +191,7 @@ def parse_rows(body: bytes, schema: pa.Schema) -> pa.Table:
     commit with others it would be found too late for those.
     """
     body.decode()
+    check_nesting(body)
     fields = [
         field.with_type(pa.list_(field.type.value_type)) if isinstance(field.type, pa.FixedSizeListType) else field
         for field in schema
@@ -200,12 +217,17 @@ async def show_health(request: web.Request) -> web.Response:
 async def tell_whose_fault(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Errors as answers: 400 where the request is wrong, 504 where there was no time; the rest is logged, and 500."""
+    """Errors as answers: 400 where the request is wrong, 503 where the table is gone, 504 where there was no time.
+
+    The rest is logged, and 500.
+    """
     try:
         async with asyncio.timeout(ANSWER_WITHIN_S):
             return await handler(request)
     except THEIR_FAULT as error:
         raise web.HTTPBadRequest(text=f"{error}\n") from error
+    except NotFound as error:
+        raise web.HTTPServiceUnavailable(text="the table is not there\n") from error
     except TimeoutError as error:
         raise web.HTTPGatewayTimeout(text=f"no answer within {ANSWER_WITHIN_S:g} s\n") from error
 
