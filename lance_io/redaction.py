@@ -39,6 +39,14 @@ _PARAMETER = re.compile(
     |[\w-]*secret|[\w-]*password|pwd|[\w-]*key)=)[^&\s'"<>]+""",
     re.IGNORECASE | re.VERBOSE,
 )
+# What services of tokens are asked with, as forms or JSON show it, and signed tokens wherever they stand.
+_FORM = re.compile(
+    r"""\b((?:WebIdentityToken|SAMLAssertion|client_secret|(?:client_)?assertion
+    |(?:refresh|access|id|subject|actor)_token)
+    ['"]?\s{0,2}[=:]\s{0,2}['"]?)[^&\s'",;]+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_SIGNED_TOKEN = re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*")
 _CONNECTION = re.compile(r"\b(AccountKey|SharedAccessKey|SharedAccessSignature)=[^;\s'\"]+", re.IGNORECASE)
 _HEADER = re.compile(
     r"""(authorization['"]?\s*[:=]\s*b?['"]?)(?:bearer|basic|sharedkey|aws4-hmac-sha256)\b[^\n'"]*""", re.IGNORECASE
@@ -48,6 +56,7 @@ _TOKEN_HEADER = re.compile(
     \s{0,8}[:=]\s{0,8}b?['"]?)[^\s;,'"]+""",
     re.IGNORECASE | re.VERBOSE,
 )
+_MAY_BE_FORM: Final = ("webidentitytoken", "assertion", "client_secret", "_token")
 _MAY_BE_TOKEN: Final = ("-security-token", "-customer-key", "-sso_bearer", "-identity-header")
 
 
@@ -63,6 +72,10 @@ def hide_secrets(text: str, known: Iterable[str] = ()) -> str:
     if "=" in text:
         text = _PATH_QUERY.sub(_without_query, text)
         text = _CONNECTION.sub(rf"\1={HIDDEN}", _PARAMETER.sub(rf"\1{HIDDEN}", text))
+    if "eyJ" in text:
+        text = _SIGNED_TOKEN.sub(HIDDEN, text)
+    if any(name in text.lower() for name in _MAY_BE_FORM):
+        text = _FORM.sub(rf"\1{HIDDEN}", text)
     if "-" in text and any(name in text.lower() for name in _MAY_BE_TOKEN):
         text = _TOKEN_HEADER.sub(rf"\1{HIDDEN}", text)
     return _HEADER.sub(rf"\1{HIDDEN}", text) if "uthorization" in text else text
@@ -111,6 +124,28 @@ def get_logger(name: str) -> logging.Logger:
     logger = logging.getLogger(name)
     logger.addFilter(_hiding)
     return logger
+
+
+class _WithoutDetails(logging.Filter):
+    """Leaves of a record its first line up to `failed:`. The rest may hold what a service answered, and so was sent."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text, failed, _ = record.getMessage().partition("\n")[0].partition("failed:")
+        record.msg, record.args = hide_secrets(f"{text}{failed.rstrip(':')}"), None
+        record.exc_info = record.exc_text = None
+        return True
+
+
+_without_details: Final = _WithoutDetails()
+
+
+def quiet_loggers(names: Iterable[str]) -> None:
+    """Let loggers of libraries that ask for credentials show no answers; more than once does nothing.
+
+    What went wrong reaches the caller as an error, without secrets.
+    """
+    for name in names:
+        logging.getLogger(name).addFilter(_without_details)
 
 
 def shown_values(values: Mapping[str, Any]) -> dict[str, str]:

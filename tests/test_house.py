@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FILE_LINES_MAX = 600
 LONGER_FILES: dict[str, int] = {}
 FUNCTION_LINES_MAX = 60
-LONGER_FUNCTIONS = {"read_files_sync": 106, "plan_cleanup": 85, "open_store": 66}
+LONGER_FUNCTIONS = {"read_files_sync": 106, "plan_cleanup": 85}
 FOLDER_MODULES_MAX = 23
 HIDDEN_IMPORTS_MAX = 112
 IMPORT_DEPTH_MAX = 28

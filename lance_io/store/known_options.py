@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 _OURS: Final = (*PROFILE_OPTIONS, *COST_OPTIONS, "store_costs", "durability", "exclusive_create", "fast_get")
 _PROVIDED: Final = ("expires_at_millis", "refresh_offset_millis")
 _CLIENT: Final = """
-    allow_http allow_invalid_certificates client_max_retries client_retry_timeout connect_timeout default_content_type
-    download_retry_count http1_only http2_keep_alive_interval http2_keep_alive_timeout http2_keep_alive_while_idle
-    http2_max_frame_size http2_only pool_idle_timeout pool_max_idle_per_host proxy_ca_certificate proxy_excludes
-    proxy_url randomize_addresses read_timeout request_timeout timeout user_agent
+    allow_http allow_invalid_certificates client_max_retries client_retry_timeout connect_timeout
+    default_content_type disable_system_certificates download_retry_count http1_only http2_keep_alive_interval
+    http2_keep_alive_timeout http2_keep_alive_while_idle http2_max_frame_size http2_only pool_idle_timeout
+    pool_max_idle_per_host proxy_ca_certificate proxy_excludes proxy_url randomize_addresses read_timeout
+    request_timeout timeout user_agent
 """
 _S3: Final = """
     access_key_id bucket bucket_name checksum_algorithm conditional_put container_authorization_token_file
@@ -41,10 +42,11 @@ _GOOGLE: Final = """
     google_skip_signature google_storage_token service_account service_account_key service_account_path
 """
 _AZURE: Final = """
-    access_key account_key account_name authority_host authority_id bearer_token client_id client_secret container_name
-    disable_tagging endpoint fabric_cluster_identifier fabric_session_token fabric_token_service_url
-    fabric_workload_host federated_token_file identity_endpoint master_key msi_endpoint msi_resource_id object_id
-    sas_key sas_token skip_signature tenant_id token use_azure_cli use_emulator use_fabric_endpoint
+    access_key account_key account_name authority_host authority_id bearer_token client_id client_secret
+    container_name credential_type disable_tagging encryption_key endpoint fabric_cluster_identifier
+    fabric_session_token fabric_token_service_url fabric_workload_host federated_token_file identity_endpoint
+    master_key msi_endpoint msi_resource_id object_id sas_key sas_token skip_signature tenant_id token use_azure_cli
+    use_emulator use_fabric_endpoint
 """
 _OSS: Final = """
     oss_endpoint oss_access_key_id oss_secret_access_key oss_access_key_secret oss_security_token oss_region
@@ -52,9 +54,11 @@ _OSS: Final = """
 """
 _PYLANCE: Final = """
     s3_storage_class block_size max_retries retry_timeout list_is_lexically_ordered use_opendal
-    use_constant_size_upload_parts lance_aimd_initial_rate lance_aimd_max_rate lance_aimd_min_rate
-    lance_aimd_burst_capacity lance_aimd_disable
+    use_constant_size_upload_parts
 """
+_NOT_OPENED: Final = ("cos_", "goosefs_", "hf_", "tos_")  # of schemes that pylance opens, and no store here does
+_ITS_PACE: Final = "lance_aimd_"  # requests are paced in another way here
+_PREFIXES: Final = ("headers.", _ITS_PACE, *_NOT_OPENED)
 
 
 def _all_names() -> frozenset[str]:
@@ -76,7 +80,7 @@ _lock = threading.Lock()
 def tell_unknown(names: Iterable[str], stacklevel: int = 2) -> None:
     """Warn of names (in lower case) of options that no store knows, of each once in this process."""
     for name in names:
-        if name in KNOWN or name.startswith("headers."):
+        if name in KNOWN or name.startswith(_PREFIXES):
             continue
         with _lock:
             if name in _told:

@@ -145,16 +145,8 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
         planned = planning(options)
         return Location(LocalStore(profile=LOCAL.with_options(planned), durability=durability(planned)), path, path)
-    if scheme == "memory":
-        from lance_io.store.memory import MemoryStore
-
-        return Location(MemoryStore(profile=MEMORY.with_options(planning(options))), rest.strip("/"), text)
-    if scheme == "shared-memory":
-        from lance_io.store.memory import MemoryStore
-
-        name, _, path = rest.partition("/")
-        store = _shared.setdefault(name, MemoryStore(name))
-        return Location(store, path.strip("/"), text)
+    if scheme in ("memory", "shared-memory"):
+        return _in_memory(scheme, rest, text, options)
     if scheme == "oss":
         from lance_io.store.s3.bucket import open_oss
 
@@ -188,6 +180,17 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
         f"No object store provider found for scheme: '{scheme}' in {text!r}; what fsspec knows takes "
         "pip install 'lance_io[fsspec]'"
     )
+
+
+def _in_memory(scheme: str, rest: str, text: str, options: Mapping[str, str]) -> Location:
+    """In a store of its own, or in the one of this process that the URI names."""
+    from lance_io.store.memory import MemoryStore
+
+    name, _, path = rest.partition("/")
+    _expect_no_user(scheme, name)
+    if scheme == "memory":
+        return Location(MemoryStore(profile=MEMORY.with_options(planning(options))), rest.strip("/"), text)
+    return Location(_shared.setdefault(name, MemoryStore(name)), path.strip("/"), text)
 
 
 def _expect_no_provider(source: OptionsSource | None, scheme: str) -> None:
@@ -265,10 +268,8 @@ def _cloud_place(scheme: str, rest: str, *, has_account: bool = False) -> tuple[
             "alias of the access point (name-...-s3alias), which is the name of a bucket"
         )
     bucket, _, path = _without_end(rest).partition("/")
-    if ":" in bucket or ("@" in bucket and not has_account):  # not shown: it may be a password
-        raise UsageError(
-            f"expected {scheme}://bucket/path, found a user or a port; credentials go into storage_options"
-        )
+    if not has_account or ":" in bucket:
+        _expect_no_user(scheme, bucket)
     if not bucket:
         raise UsageError(f"{scheme}://{rest}: expected {scheme}://bucket/path, found no bucket")
     try:
@@ -282,6 +283,14 @@ def _cloud_place(scheme: str, rest: str, *, has_account: bool = False) -> tuple[
             f"{scheme}://{rest}: expected parts between single slashes, without control characters, found {key!r}"
         )
     return bucket, key
+
+
+def _expect_no_user(scheme: str, authority: str) -> None:
+    """Raise `UsageError` for a user or a port, which is not shown: it may be a password."""
+    if ":" in authority or "@" in authority:
+        raise UsageError(
+            f"expected {scheme}://bucket/path, found a user or a port; credentials go into storage_options"
+        )
 
 
 def _without_end(rest: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 from azure.storage.blob._shared.authentication import SharedKeyCredentialPolicy
 from lance import dataset as pylance_dataset
 
-from lance_io.errors import AccessDenied, UsageError
+from lance_io.errors import AccessDenied, UnsupportedError, UsageError
 from lance_io.store.azure.account_clients import AccountClients
 from lance_io.store.azure.authorization import VERSION
 from lance_io.store.azure.container import open_azure
@@ -315,3 +315,81 @@ async def test_tokens_of_fabric() -> None:
     with pytest.raises(UsageError, match="fabric_token_service_url"):
         parse_azure("box", {"account_name": "account", "fabric_token_service_url": "file:///etc"}, {})
     assert parse_azure("box", {"account_name": "a", "identity_endpoint": "http://h/t"}, {}).msi_endpoint == "http://h/t"
+
+
+ALL_CREDENTIALS = {
+    **GIVEN, "sas_token": "sv=1&sig=x", "token": "t", "client_id": "me", "tenant_id": "here", "client_secret": "s",
+    "federated_token_file": "/token", "object_id": "o", "msi_resource_id": "m", "use_azure_cli": "true",
+    "fabric_token_service_url": "https://f", "fabric_workload_host": "h", "fabric_session_token": "s",
+    "fabric_cluster_identifier": "c",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [
+        ("bearer_token", {"token"}),
+        ("access_key", {"account_key"}),
+        ("sas_token", {"sas_token"}),
+        ("client_secret", {"client_id", "tenant_id", "client_secret"}),
+        ("workload_identity", {"client_id", "tenant_id", "federated_token_file"}),
+        ("managed_identity", {"client_id", "object_id", "msi_resource_id"}),
+        ("Azure_CLI", set()),
+    ],
+)
+async def test_credentials_of_one_kind(kind: str, left: set[str]) -> None:
+    """Others that are there do not count; those that are needed are asked for by name."""
+    found = parsed({**ALL_CREDENTIALS, "azure_credential_type": kind})
+    named = set(ALL_CREDENTIALS) - {"account_name", "use_azure_cli"}
+    assert {name for name in named if getattr(found, name) is not None} == left
+    assert found.use_azure_cli is (kind == "Azure_CLI") and not found.by_fabric
+    if kind.islower() and kind != "managed_identity":
+        with pytest.raises(UsageError, match=f"credential_type: '{kind}' needs "):
+            parsed({"account_name": "account", "azure_credential_type": kind})
+    clients = open_azure("box", {**ALL_CREDENTIALS, "credential_type": kind}).connect().state
+    if len(left) == 1:
+        lines = (await clients.authorization("key")).lines("/", {}, {})
+        assert ("SharedKey" in lines, "Bearer t" in lines) == (left == {"account_key"}, left == {"token"})
+    else:
+        expected = {
+            "client_secret": "ClientSecretCredential",
+            "workload_identity": "WorkloadIdentityCredential",
+            "managed_identity": "ManagedIdentityCredential",
+            "Azure_CLI": "AzureCliCredential",
+        }
+        assert type(clients._open_entra()).__name__ == expected[kind]
+    await clients.close()
+
+
+async def test_a_machine_is_asked_although_others_could_be() -> None:
+    """With `managed_identity` alone azure.identity does not look at the environment first."""
+    clients = AccountClients(parsed({"account_name": "account", "credential_type": "managed_identity"}), 1)
+    assert type(clients._open_entra()).__name__ == "ManagedIdentityCredential"
+
+
+async def test_kinds_of_credentials_are_pylances() -> None:
+    with pytest.raises(UsageError, match="expected one of auto, ") as ours:
+        parsed({**GIVEN, "credential_type": "planted"})
+    with pytest.raises(ValueError, match="Supported values: ") as theirs:
+        pylance_dataset("az://box/t.lance", storage_options={**GIVEN, "azure_credential_type": "planted"})
+    listed = str(theirs.value).partition("Supported values: ")[2].split(",")
+    names = {name.strip() for name in listed if "/" not in name and name.strip()}
+    assert names == {
+        name.strip() for name in str(ours.value).partition("one of ")[2].partition(", found")[0].split(",")
+    }
+
+
+def test_keys_for_encryption_are_refused() -> None:
+    """Without them what is written would lie open, though whoever gave one thinks otherwise."""
+    for name in ("azure_storage_encryption_key", "encryption_key"):
+        with pytest.raises(UnsupportedError, match="encryption_key") as caught:
+            open_store("az://box/t.lance", {**GIVEN, name: "planted"})
+        assert "planted" not in str(caught.value)
+
+
+def test_certificates_of_the_system() -> None:
+    """Those that are named stand in their place here anyway."""
+    with pytest.raises(UsageError, match="proxy_ca_certificate"):
+        parsed({**GIVEN, "disable_system_certificates": "true"})
+    named = {"disable_system_certificates": "true", "proxy_ca_certificate": "/ca.pem"}
+    assert parsed({**GIVEN, **named}).ca_certificates == "/ca.pem"

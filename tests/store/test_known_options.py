@@ -70,12 +70,40 @@ def test_every_name_that_a_store_asks_for_is_known(monkeypatch: pytest.MonkeyPat
     assert {name.lower().removeprefix("aws_") for name in variables} <= known_options.KNOWN
 
 
-def test_every_name_of_pylance_is_known() -> None:
-    """Its library holds them one behind the other."""
+@pytest.mark.parametrize(
+    ("first", "last", "others"),
+    [
+        ("allow_http", "user_agent", ""),
+        ("aws_access_key_id", "aws_sse_customer_key_base64", ""),
+        ("google_service_account", "google_skip_signature", ""),
+        ("azure_storage_account_key", "azure_storage_encryption_key", ""),
+        ("oss_endpoint", "oss_security_token", ""),
+        ("lance_aimd_initial_rate", "lance_aimd_max_backoff_ms", "lance_aimd_"),
+        ("cos_endpoint", "cos_enable_versioning", "cos_"),
+        ("tos_endpoint", "tos_region", "tos_"),
+        ("hf_revision", "hf_enable_resolve_cache", "hf_"),
+    ],
+)
+def test_every_name_of_pylance_is_known(first: str, last: str, others: str) -> None:
+    """Its library holds the names of each kind one behind the other, without anything between."""
     (library,) = Path(lance.__file__).parent.glob("lance*.so")
-    content = library.read_bytes()
-    named = [name for name in known_options.KNOWN if name.startswith("aws_") and name.encode() in content]
-    assert {"aws_imdsv1_fallback", "aws_disable_tagging", "aws_copy_if_not_exists", "aws_metadata_endpoint"} <= {*named}
+    run = re.search(rf"{first}[a-z0-9_]{{0,2000}}?{last}".encode(), library.read_bytes())
+    assert run is not None
+    rest = run[0].decode()
+    if others:
+        names = [f"{others}{name}" for name in rest.split(others)[1:]]
+    else:
+        ends = [{rest}]  # what is left behind the names so far, however they are cut
+        for left in ends:
+            shorter = {one.removeprefix(name) for one in left for name in known_options.KNOWN if one.startswith(name)}
+            if shorter:
+                ends.append(shorter)
+        assert any("" in left for left in ends), min(ends[-1], key=len)
+        names = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        known_options.tell_unknown(names)
+    assert len(names) > 1 or not others
 
 
 @pytest.mark.parametrize("place", ["disk", "s3"])
@@ -100,6 +128,8 @@ def test_others_are_not_told(tmp_path: Path) -> None:
         "aws_region": "x", "account_key": "x", "google_base_url": "x", "oss_endpoint": "x", "http2_only": "true",
         "pool_idle_timeout": "5s", "aws_imdsv1_fallback": "true", "azure_fabric_workload_host": "x", "headers.x": "y",
         "expires_at_millis": "1", "dynamodb_endpoint": "x", "durability": "none", "latency_ms": "5",
+        "hf_token": "x", "cos_secret_id": "x", "tos_region": "x", "goosefs_root": "x", "lance_aimd_max_retries": "5",
+        "disable_system_certificates": "false", "azure_credential_type": "auto",
     }  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -75,7 +75,17 @@ def test_the_bucket_alone_and_slashes_at_the_end() -> None:
         assert open_store(uri, {"region": "us-east-1"}).path == path
 
 
-@pytest.mark.parametrize("uri", ["s3://user:secret@bucket/t", "s3://bucket:secret/t"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://user:secret@bucket/t",
+        "s3://bucket:secret/t",
+        "gs://user:secret@bucket/t",
+        "az://user:secret@account/t",
+        "memory://user:secret@x/t",
+        "shared-memory://user:secret@x/t",
+    ],
+)
 def test_a_password_in_the_uri_is_refused_and_not_shown(uri: str) -> None:
     with pytest.raises(UsageError, match="storage_options") as caught:
         open_store(uri)

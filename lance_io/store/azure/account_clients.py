@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from lance_io.errors import LanceError
+from lance_io.redaction import quiet_loggers
 from lance_io.runtime import load_modules
 from lance_io.store.azure.authorization import VERSION, Anonymous, Authorization, Bearer, SharedAccess, SharedKey
 from lance_io.store.azure.blob_errors import Refused, no_credentials
 from lance_io.store.azure.container_options import Credentials, check_encrypted, credentials_given, signature_of
 from lance_io.store.azure.fabric_tokens import FabricTokens
 from lance_io.store.azure.machine_identity import MachineIdentity
-from lance_io.store.cloud.client_options import KEEPALIVE_S, READ_BUFFER_BYTES, certificates_file, tls_context
+from lance_io.store.cloud.client_options import (
+    KEEPALIVE_S,
+    READ_BUFFER_BYTES,
+    certificates_file,
+    file_secret,
+    tls_context,
+)
 from lance_io.store.cloud.loop_clients import LoopClients
 from lance_io.store.cloud.provided_credentials import ProvidedCredentials
 from lance_io.store.cloud.renewal import Renewal
@@ -29,7 +36,15 @@ if TYPE_CHECKING:
 
     from lance_io.store.azure.container_options import AzureOptions
 
+AUTHORITY: Final = "https://login.microsoftonline.com"  # who gives tokens, unless another is named
+LOGGERS: Final = (  # of azure.identity, for what refuses tokens
+    "azure.identity.aio._internal.get_token_mixin",
+    "azure.identity.aio._internal.decorators",
+    "azure.identity.aio._credentials.chained",
+    "azure.identity.aio._credentials.default",
+)
 SCOPE: Final = "https://storage.azure.com/.default"
+REDIRECTED: Final = 300  # the first status of those
 _SINGLE_BYTES_MAX: Final = 5000 << 20  # what Azure takes, and gives, in one request: the library is to make only one
 _STREAMED_BYTES: Final = 1 << 18  # of a body that is more than a moment's work
 
@@ -55,7 +70,8 @@ def _our_transport() -> type:
     """The library's way to send requests; large bodies go to aiohttp bit by bit, so that the loop goes on.
 
     Refusals are raised as they came: what the library makes of them differs, and of some of them it makes errors of its
-    own. It needs one itself: that an empty blob has no range.
+    own. It needs one itself: that an empty blob has no range. Redirections are refusals, too: the library would follow
+    them, with the data, wherever they lead.
     """
     from azure.core.pipeline.transport import AioHttpTransport
 
@@ -65,7 +81,7 @@ def _our_transport() -> type:
                 request.data = io.BytesIO(request.data)
             answer = await super().send(request, **how)
             is_of_all = answer.status_code == 416 and request.headers.get("x-ms-range", "").startswith("bytes=0-")
-            if answer.status_code >= 400 and not is_of_all:
+            if answer.status_code >= REDIRECTED and not is_of_all:
                 if how.get("stream"):
                     await answer.load_body()
                 raise Refused(answer.status_code, answer.headers, answer.body())
@@ -161,6 +177,7 @@ class AccountClients(LoopClients):
             await load_modules("azure.identity.aio")
         except ModuleNotFoundError as error:
             raise missing_library(error.name or "azure.identity") from error
+        quiet_loggers(LOGGERS)
         if self._entra is None:
             self._entra = await self._stack.enter_async_context(self._open_entra())
         found = await self._entra.get_token(SCOPE)
@@ -171,7 +188,14 @@ class AccountClients(LoopClients):
         from azure.identity import aio as identity
 
         options = self._options
-        common: dict[str, Any] = {"proxies": self._proxies} if self._options.proxy else {}
+        common: dict[str, Any] = {
+            "connection_timeout": options.connect_timeout_s,
+            "read_timeout": options.silence_s,
+            "connection_verify": certificates_file(options.ca_certificates) or True if options.verify else False,
+        }
+        if options.proxy:
+            proxy = options.proxy_for(_host_of(options.authority_host or AUTHORITY))
+            common["proxies"] = {} if proxy is None else {"http": proxy, "https": proxy}
         if options.authority_host:
             common["authority"] = options.authority_host
         if options.by_fabric:
@@ -191,6 +215,8 @@ class AccountClients(LoopClients):
             return identity.AzureCliCredential()
         if options.msi_endpoint:
             return MachineIdentity(options)
+        if options.credential_type == "managed_identity" and not (options.object_id or options.msi_resource_id):
+            return identity.ManagedIdentityCredential(client_id=options.client_id)
         if options.object_id or options.msi_resource_id:
             named = {"object_id": options.object_id or ""}
             if not options.object_id:
@@ -201,7 +227,7 @@ class AccountClients(LoopClients):
     def _failed(self, error: Exception) -> LanceError:
         if isinstance(error, LanceError):
             return error
-        return no_credentials(error, self.secrets)
+        return no_credentials(error, (*self.secrets, *file_secret(self._options.federated_token_file)))
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -322,6 +348,11 @@ class AccountClients(LoopClients):
         if self._http is not None:
             self._http.detach()
             self._http = None
+
+
+def _host_of(authority: str) -> str:
+    """Of a URL, or of a name, which `azure.identity` takes for one."""
+    return urlsplit(authority if "://" in authority else f"https://{authority}").hostname or ""
 
 
 class _Renewed:

@@ -13,6 +13,7 @@
     fabric_session_token, _workload_host,                                other three: all four, or none counts
     _cluster_identifier
     use_azure_cli                            the same                    whoever signed in with `az login`
+    credential_type                          the same                    which of these count: see `_KINDS`
     authority_host                           the same                    who gives tokens
     skip_signature                           the same                    anonymous requests
     endpoint, storage_endpoint               the same                    another service than Azure's, with the account
@@ -36,7 +37,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from lance_io.errors import UsageError
+from lance_io.errors import UnsupportedError, UsageError
 from lance_io.records import dataclass
 from lance_io.store.cloud.client_options import (
     ClientOptions,
@@ -83,6 +84,7 @@ def _aliases() -> dict[str, tuple[str, ...]]:
         "authority_host": ("authority_host",),
         "endpoint": ("endpoint",),
         "use_emulator": ("use_emulator",),
+        "encryption_key": ("encryption_key",),
     }
     plain = {
         name: (name,)
@@ -90,8 +92,8 @@ def _aliases() -> dict[str, tuple[str, ...]]:
                      "msi_resource_id", *FABRIC, "allow_http", "allow_invalid_certificates", "connect_timeout",
                      "timeout", "request_timeout", "read_timeout", "user_agent", "proxy_url",
                      "pool_idle_timeout", "pool_max_idle_per_host", "default_content_type",
-                     "proxy_ca_certificate", "proxy_excludes",
-                     "client_max_retries", "client_retry_timeout", "download_retry_count")
+                     "proxy_ca_certificate", "proxy_excludes", "disable_system_certificates",
+                     "credential_type", "client_max_retries", "client_retry_timeout", "download_retry_count")
     }  # fmt: skip
     found = {name: (*names, *(f"azure_{one}" for one in names)) for name, names in {**storage, **plain}.items()}
     found["msi_endpoint"] = ("msi_endpoint", "azure_msi_endpoint", "identity_endpoint", "azure_identity_endpoint")
@@ -103,6 +105,16 @@ def _aliases() -> dict[str, tuple[str, ...]]:
 
 
 _ALIASES: Final = _aliases()
+_KINDS: Final[dict[str, tuple[str, ...]]] = {  # credentials by `credential_type`, and the options that they are made of
+    "bearer_token": ("token",),
+    "access_key": ("account_key",),
+    "sas_token": ("sas_token",),
+    "client_secret": ("client_id", "tenant_id", "client_secret"),
+    "workload_identity": ("client_id", "tenant_id", "federated_token_file"),
+    "managed_identity": ("client_id", "object_id", "msi_resource_id", "msi_endpoint"),
+    "azure_cli": (),
+}
+_OF_CREDENTIALS: Final = {*FABRIC, "use_azure_cli", *(name for names in _KINDS.values() for name in names)}
 
 
 class Credentials(NamedTuple):
@@ -137,6 +149,7 @@ class AzureOptions(ClientOptions):
     fabric_session_token: str | None = field(default=None, repr=False)
     fabric_cluster_identifier: str | None = None
     use_azure_cli: bool = False
+    credential_type: str | None = None  # the only one that counts
     fast_get: bool = True
 
     @property
@@ -155,16 +168,9 @@ class AzureOptions(ClientOptions):
             place = (self.fabric_token_service_url, self.fabric_workload_host, self.fabric_cluster_identifier)
             return f"fabric {place}, {fingerprint(self.fabric_session_token)}"
         if self.client_id is not None or not (self.account_key or self.sas_token or self.token):
-            return repr(
-                (
-                    self.client_id,
-                    self.tenant_id,
-                    self.object_id,
-                    self.msi_resource_id,
-                    self.use_azure_cli,
-                    self.msi_endpoint,
-                )
-            )
+            machine = (self.object_id, self.msi_resource_id, self.use_azure_cli, self.msi_endpoint)
+            kind = () if self.credential_type is None else (self.credential_type,)
+            return repr((self.client_id, self.tenant_id, *machine, *kind))
         return fingerprint(self.account_key, self.sas_token, self.token)
 
     @property
@@ -222,7 +228,7 @@ def parse_azure(
     `allow_http`.
     """
     source = os.environ if environment is None else environment
-    found = OptionSource(options, source, _ALIASES, "azure_")
+    found = _Chosen(options, source)
     container, account, address = split_authority(authority)
     account = account or found.text("account_name")
     is_emulator = found.switch("use_emulator", False)
@@ -235,6 +241,7 @@ def parse_azure(
         )
     if not _ACCOUNT.fullmatch(account):
         raise UsageError(f"storage option account_name: expected letters, digits and '-', found {account!r}")
+    _refuse_encryption(found)
     key, sas, token = _credentials(found)
     if is_emulator and key is None and sas is None and token is None:
         key = EMULATOR_KEY
@@ -263,9 +270,48 @@ def parse_azure(
         msi_resource_id=found.text("msi_resource_id"),
         msi_endpoint=_service("msi_endpoint", found.text("msi_endpoint")),
         **{**fabric, FABRIC[0]: _service(FABRIC[0], fabric[FABRIC[0]])},
-        use_azure_cli=found.switch("use_azure_cli", False),
+        use_azure_cli=found.kind == "azure_cli" or found.switch("use_azure_cli", False),
+        credential_type=found.kind,
         fast_get=found.switch("fast_get", True),
     )
+
+
+class _Chosen(OptionSource):
+    """Options and environment, without the credentials that `credential_type` leaves out.
+
+    kind  of credentials that counts; None: the first of all
+
+    Raises `UsageError` for a kind that there is not, and for one whose options are missing.
+    """
+
+    def __init__(self, options: Mapping[str, str], environment: Mapping[str, str]) -> None:
+        super().__init__(options, environment, _ALIASES, "azure_")
+        self.kind: str | None = None
+        kind = (self.text("credential_type") or "auto").strip().lower()
+        if kind == "auto":
+            return
+        if kind not in _KINDS:
+            raise UsageError(
+                f"storage option credential_type: expected one of auto, {', '.join(_KINDS)}, found {kind!r}"
+            )
+        self.kind = kind
+        missing = [name for name in _KINDS[kind] if self.text(name) is None]
+        if missing and kind != "managed_identity":
+            raise UsageError(f"storage option credential_type: {kind!r} needs {', '.join(missing)}")
+
+    def text(self, name: str) -> str | None:
+        """See `OptionSource`."""
+        if self.kind is not None and name in _OF_CREDENTIALS and name not in _KINDS[self.kind]:
+            return None
+        return super().text(name)
+
+
+def _refuse_encryption(found: OptionSource) -> None:
+    """Raise `UnsupportedError` for a key that objects are to be encrypted with: without it they would lie open."""
+    if found.text("encryption_key") is not None:
+        raise UnsupportedError(
+            "storage option encryption_key: this release encrypts nothing with keys of one's own on Azure"
+        )
 
 
 def check_encrypted(endpoint: str) -> None:

@@ -16,12 +16,14 @@
     proxy_url, proxy_excludes                 the same, HTTP_PROXY http://[user:password@]host:port; hosts without it
     proxy_ca_certificate                      the same             the certificates to trust instead of the usual
                                                                    ones, as a file or as PEM text
+    disable_system_certificates               -                    true: that option has to be given
 
 Unprefixed environment variables such as REGION are not read: they belong to somebody else.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import field
@@ -53,6 +55,7 @@ _NO_SECRETS: Final = frozenset(
      "aws_container_authorization_token_file", "aws_container_credentials_relative_uri",
      "aws_container_credentials_full_uri", "fabric_token_service_url", "google_application_credentials"}
 )  # fmt: skip
+TOKEN_CHARACTERS_MAX: Final = 1 << 16
 HEADERS: Final = "headers."  # how options begin that are headers
 _HEADER_NAME: Final = re.compile("[a-z0-9!#$%&'*+.^_`|~-]+")
 _OUR_HEADERS: Final = frozenset(
@@ -139,8 +142,6 @@ class ClientOptions:
         """The proxy for a host, by option or environment."""
         if self.proxy:
             return self.proxy_for(host)
-        import os
-
         if sys.platform == "linux" and not any(name.lower().endswith("_proxy") for name in os.environ):
             return None  # without an import of 15 ms that would come to the same
         from urllib.request import getproxies, proxy_bypass
@@ -219,7 +220,7 @@ def parse_client(found: OptionSource) -> dict[str, Any]:
     return {
         "origins": found.origins,
         "verify": not found.switch("allow_invalid_certificates", False),
-        "ca_certificates": found.text("proxy_ca_certificate"),
+        "ca_certificates": _certificates(found),
         "proxy": found.text("proxy_url"),
         "proxy_excludes": tuple(filter(None, (found.text("proxy_excludes") or "").split(","))),
         "user_agent": _header_text("user_agent", found.text("user_agent") or "lance_io"),
@@ -265,6 +266,17 @@ def _excludes(entry: str, host: str) -> bool:
         return False
 
 
+def _certificates(found: OptionSource) -> str | None:
+    """Those to trust in place of the system's."""
+    text = found.text("proxy_ca_certificate")
+    if found.switch("disable_system_certificates", False) and not text:
+        raise UsageError(
+            "storage option disable_system_certificates: no certificate would be trusted; "
+            "proxy_ca_certificate names those that are, in place of the system's"
+        )
+    return text
+
+
 def _header_text(name: str, text: str) -> str:
     if not is_header_text(text):
         raise UsageError(f"storage option {name}: expected printable ASCII, found {text!r}")
@@ -290,6 +302,21 @@ def _headers(given: Mapping[str, str]) -> dict[str, str]:
         if not is_header_text(text):
             raise UsageError(f"storage option headers.{name}: expected printable ASCII")
     return dict(given)
+
+
+def file_secret(path: str | None) -> tuple[str, ...]:
+    """The token that a file holds, so that no message shows it; nothing where it cannot be read.
+
+    Asked for after a service has refused it: whoever sent it has just read the file.
+    """
+    if not path:
+        return ()
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            text = file.read(TOKEN_CHARACTERS_MAX).strip()
+    except (OSError, UnicodeDecodeError):
+        return ()
+    return tuple(part for part in (text, text.partition(" ")[2]) if len(part) >= KNOWN_LENGTH_MIN)
 
 
 def is_header_text(text: str) -> bool:
