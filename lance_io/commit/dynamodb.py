@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from contextlib import AsyncExitStack
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,8 +24,10 @@ from lance_io.errors import AccessDenied, AlreadyExists, FormatError, LanceError
 from lance_io.redaction import hide_secrets
 from lance_io.store.cloud.renewal import Generations
 from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient, request_id_of
+from lance_io.store.s3.client_sends import counted_sends, follow_sends
 from lance_io.store.s3.loop_state import credentials_of, load_library, make_session
 from lance_io.store.s3.server_clock import SKEWED_ELSEWHERE, ServerClock
+from lance_io.store.s3.service_clients import ATTEMPTS, service_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from lance_io.store.s3.credentials import Chain, ProvidedKeys
 
 COMMITTER: Final = "lancedb"
-ATTEMPTS: Final = 5
 _KEYS: Final = {"base_uri": ("HASH", "S"), "version": ("RANGE", "N")}
 _CONDITION_FAILED: Final = "ConditionalCheckFailedException"
 _THROTTLED: Final = frozenset(
@@ -176,23 +176,23 @@ class DynamoManifestStore:
         client = self._clients.get(loop)
         if client is None:
             client = self._clients[loop] = _Client(self._options, self._endpoint)
-        is_renewed, sent = False, _Sent()
-        _sent.set(sent)  # of this task, or of its caller's plan: each request begins anew
-        while True:
-            generation = client.credentials.generation
-            try:
-                opened = await client.get()
-            except LanceError as error:
-                error.path = self._place
-                raise
-            try:
-                return await getattr(opened, operation)(**arguments)
-            except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
-                failure, is_refused = self._as_ours(error, operation, client.secrets)
-                failure.attempts = max(1, sent.times)
-            if is_renewed or not is_refused or not await self._renewed(client, generation, failure):
-                raise failure from None
-            is_renewed = True
+        is_renewed = False
+        with counted_sends() as sends:
+            while True:
+                generation = client.credentials.generation
+                try:
+                    opened = await client.get()
+                except LanceError as error:
+                    error.path = self._place
+                    raise
+                try:
+                    return await getattr(opened, operation)(**arguments)
+                except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
+                    failure, is_refused = self._as_ours(error, operation, client.secrets)
+                    failure.attempts = max(1, sends.times)
+                if is_renewed or not is_refused or not await self._renewed(client, generation, failure):
+                    raise failure from None
+                is_renewed = True
 
     async def _renewed(self, client: _Client, refused: int, failure: LanceError) -> bool:
         try:
@@ -256,19 +256,6 @@ class _Call:
         return await self.store.request(self.operation, self.arguments)
 
 
-class _Sent:
-    """How often the client has sent a request: it repeats some itself."""
-
-    times = 0
-
-
-_sent: ContextVar[_Sent] = ContextVar("lance_io.commit.dynamodb.sent")
-
-
-def _count_sent(**_: Any) -> None:
-    _sent.get().times += 1
-
-
 class _Client:
     """aiobotocore's client of one event loop, opened at the first request."""
 
@@ -295,7 +282,7 @@ class _Client:
                 self._stack.push_async_callback(self.credentials.close)
                 client = await self._stack.enter_async_context(self._open())
                 self.clock.follow(client.meta.events, "dynamodb")
-                client.meta.events.register("before-send.dynamodb", _count_sent)
+                follow_sends(client.meta.events, "dynamodb")
                 self._client = client
         await credentials_of(self._session)
         return self._client
@@ -310,15 +297,8 @@ class _Client:
         return self._chain is not None and await self._chain.look_again()
 
     def _open(self) -> Any:
-        from aiobotocore.config import AioConfig
-
         options, session = self._options, self._session
-        config = AioConfig(
-            connect_timeout=options.connect_timeout_s,
-            read_timeout=options.request_timeout_s,
-            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-            user_agent_extra=options.user_agent,
-        )
+        config = service_config(options, "dynamodb", self._endpoint, min(ATTEMPTS, options.retry.attempts_max))
         region = options.region or session.get_config_variable("region") or "us-east-1"
         return session.create_client("dynamodb", region_name=region, endpoint_url=self._endpoint, config=config)
 

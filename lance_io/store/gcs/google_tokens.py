@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 from datetime import UTC
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.redaction import hide_secrets
 from lance_io.runtime import in_thread, load_modules
-from lance_io.store.cloud.client_options import is_header_text
+from lance_io.store.cloud.client_options import certificates_file, is_header_text
 from lance_io.store.cloud.provided_credentials import ProvidedCredentials
 from lance_io.store.cloud.renewal import Renewal
 from lance_io.store.failures import Transient
@@ -20,6 +22,7 @@ from lance_io.store.gcs.gcs_options import read_key, token_given
 if TYPE_CHECKING:
     from lance_io.store.gcs.gcs_options import GcsOptions
 
+_METADATA_HOSTS: Final = ("metadata.google.internal", "169.254.169.254")  # of the machine: no proxy leads there
 SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
@@ -35,6 +38,7 @@ class Tokens:
             else ProvidedCredentials(options.provided, token_given, "gs")
         )
         self._key = options.service_account
+        self._asked_with: tuple[str, ...] = ()  # of a user's credentials
 
     def __repr__(self) -> str:
         return "Tokens()"
@@ -44,7 +48,8 @@ class Tokens:
         """What must not appear in a message: tokens, and what they are asked for with."""
         keys = {self._options.service_account or "", self._key or ""}
         lines = [line for key in keys for line in _lines_of_private_key(key)]
-        found = (self._options.token, *self._renewal.recent, *keys, *lines, *self._options.header_secrets)
+        given = (self._options.token, *self._options.header_secrets)
+        found = (*given, *self._renewal.recent, *keys, *lines, *self._asked_with)
         return tuple(text for text in found if text)
 
     def at_hand(self) -> str | None:
@@ -74,8 +79,10 @@ class Tokens:
         if self._credentials is None:
             self._credentials = await in_thread(self._find)
         credentials = self._credentials
+        held = (getattr(credentials, name, None) for name in ("client_secret", "refresh_token"))
+        self._asked_with = tuple(text for text in held if isinstance(text, str))
         try:
-            await in_thread(_refresh, credentials)
+            await in_thread(_refresh, credentials, self._options)
         except Exception:
             self._credentials = None  # a key that is taken no more is one of a file that may be another by now
             raise
@@ -142,13 +149,37 @@ def _read(found: dict[str, Any]) -> Any:
     return getattr(import_module(module).Credentials, method)(found, scopes=[SCOPE])
 
 
-def _refresh(credentials: Any) -> None:
+def _refresh(credentials: Any, options: GcsOptions) -> None:
     """Ask for a token."""
-    import requests
     from google.auth.transport.requests import Request
 
-    with requests.Session() as session:
-        credentials.refresh(Request(session))
+    with _session_class()(options) as session:
+        credentials.refresh(partial(Request(session), timeout=options.request_timeout_s))
+
+
+@cache
+def _session_class() -> type:
+    """Of requests, with the proxy and the certificates of our options; there, what the environment says comes first."""
+    import requests
+
+    class Session(requests.Session):
+        def __init__(self, options: GcsOptions) -> None:
+            super().__init__()
+            self._options = options
+
+        def merge_environment_settings(self, url: Any, *rest: Any) -> Any:
+            found, options = super().merge_environment_settings(url, *rest), self._options
+            if not options.verify:
+                found["verify"] = False
+            elif options.ca_certificates:
+                found["verify"] = certificates_file(options.ca_certificates)
+            if options.proxy:
+                host = urlsplit(url).hostname or ""
+                proxy = None if host in _METADATA_HOSTS else options.proxy_for(host)
+                found["proxies"] = {} if proxy is None else {"http": proxy, "https": proxy}
+            return found
+
+    return Session
 
 
 def _lines_of_private_key(text: str) -> list[str]:

@@ -104,6 +104,7 @@ class DownloadAttempt:
         elif self._num_sent > AGAIN_MAX:
             self._end(sent_around(exchange, download.key, "get"))
         else:
+            self._gets.get_again()
             self.begin()
 
     def _end(self, error: BaseException | None) -> None:

@@ -99,7 +99,9 @@ class HttpGets:
         read             what the document of the answer says; raises our errors
         """
         site, exchange = self.site, None
-        for _ in range(1 + AGAIN_MAX):
+        for num_before in range(1 + AGAIN_MAX):
+            if num_before:
+                self._stats.sent_again(operation)
             if not site.is_ready(self.loop.time()):
                 await site.make_ready(name)
             document = Document(name, operation)

@@ -9,6 +9,8 @@
     encryption.py      keys of one's own for objects, and checksums
     site.py            what `http/` has to know of a bucket: where, signed how, which refusals
     client_gets.py     GETs by way of aiohttp or aiobotocore instead
+    client_sends.py    how often aiobotocore sends a request
+    service_clients.py its clients of STS and DynamoDB
     listing.py         pages of a listing by our own HTTP client
     multipart.py       uploads in parts
     error_codes.py     what S3 answers and its clients raise, as errors of ours

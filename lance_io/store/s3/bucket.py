@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from lance_io.store.costs import MINIO_GETS, tells_costs
 from lance_io.store.failures import Transient, name_bucket
 from lance_io.store.profile import CLOUD, S3_EXPRESS, SLOW_CLIENT
 from lance_io.store.s3.bucket_options import S3Options, keys_given, parse_s3
+from lance_io.store.s3.client_sends import counted_sends
 from lance_io.store.s3.encryption import checksum_arguments, customer_arguments
 from lance_io.store.s3.error_codes import client_error, coded_error
 from lance_io.store.s3.listing import PLAIN_NAMES, list_page
@@ -30,7 +32,7 @@ from lance_io.store.s3.site import S3Site
 from lance_io.store.storage_options import planning
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from lance_io.store.api import Buffer, Durability, Selection
     from lance_io.store.counters import Operation, StoreStats
@@ -97,7 +99,8 @@ class S3Store(CloudStore[LoopState]):
             return Connections(self, state, user, own, None)
         from lance_io.store.s3.client_gets import ClientGets, SignedGets
 
-        other = (ClientGets if options.transport == "aiobotocore" else SignedGets)(options, state)
+        gets = ClientGets if options.transport == "aiobotocore" else SignedGets
+        other = gets(options, state, partial(self.stats.sent_again, "get"))
         return Connections(self, state, user, None, other)
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -221,8 +224,9 @@ class S3Store(CloudStore[LoopState]):
         options = self.options
         arguments = {**arguments, **customer_arguments(options, method), **checksum_arguments(options, method)}
 
-        def once(loop: Connections[LoopState]) -> Coroutine[Any, Any, dict[str, Any]]:
-            return self._once(loop, operation, key, method, arguments, num_bytes)
+        async def once(loop: Connections[LoopState]) -> dict[str, Any]:
+            with counted_sends(partial(self.stats.sent_again, operation)):
+                return await self._once(loop, operation, key, method, arguments, num_bytes)
 
         return await self.call_repeatedly(operation, key, once, num_bytes=num_bytes, decides=decides)
 

@@ -13,6 +13,7 @@ from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.http.attempt import sent_around
 from lance_io.store.policies.transport import TaskAttempt
+from lance_io.store.s3.client_sends import counted_sends
 from lance_io.store.s3.encryption import customer_arguments
 from lance_io.store.s3.error_codes import ERROR_BODY_BYTES_MAX, answer_error, client_error, code_of
 from lance_io.store.s3.loop_state import LoopState, load_library
@@ -29,11 +30,15 @@ CHUNK_BYTES = 1 << 18
 
 
 class SignedGets:
-    """GETs over a bare HTTP session."""
+    """GETs over a bare HTTP session.
 
-    def __init__(self, options: S3Options, state: LoopState) -> None:
+    again  called when a request goes out once more within an attempt
+    """
+
+    def __init__(self, options: S3Options, state: LoopState, again: Callable[[], None]) -> None:
         self._options = options
         self._state = state
+        self._again = again
 
     def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> TaskAttempt:
         """See `GetTransport`."""
@@ -45,8 +50,10 @@ class SignedGets:
         So is one by whose clock a signature is too old, or not valid yet.
         """
         await load_library()
-        if await self._once(download) and await self._once(download):
-            raise sent_around(None, download.key, "get")
+        if await self._once(download):
+            self._again()
+            if await self._once(download):
+                raise sent_around(None, download.key, "get")
 
     async def close(self) -> None:
         """See `GetTransport`; the session is the state's."""
@@ -115,17 +122,25 @@ class SignedGets:
 
 
 class ClientGets:
-    """GETs through aiobotocore."""
+    """GETs through aiobotocore.
 
-    def __init__(self, options: S3Options, state: LoopState) -> None:
+    again  called when it sends a request once more
+    """
+
+    def __init__(self, options: S3Options, state: LoopState, again: Callable[[], None]) -> None:
         self._options = options
         self._state = state
+        self._again = again
 
     def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> TaskAttempt:
         """See `GetTransport`."""
         return TaskAttempt(self._attempt(download), ended)
 
     async def _attempt(self, download: Download) -> None:
+        with counted_sends(self._again):
+            await self._once(download)
+
+    async def _once(self, download: Download) -> None:
         await load_library()
         import aiohttp
         from botocore.exceptions import BotoCoreError, ClientError

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lance_io.errors import AccessDenied, LanceError
+from lance_io.redaction import quiet_loggers
 from lance_io.runtime import in_thread, load_modules
 from lance_io.store.cloud.client_options import (
     KEEPALIVE_S,
@@ -22,10 +23,12 @@ from lance_io.store.cloud.loop_clients import LoopClients
 from lance_io.store.http.sigv4 import Signer
 from lance_io.store.http.tls import TlsSettings
 from lance_io.store.s3.bucket_options import has_profiles, keys_at_hand
-from lance_io.store.s3.credentials import Chain, ProvidedKeys
+from lance_io.store.s3.client_sends import follow_sends
+from lance_io.store.s3.credentials import Chain, ProvidedKeys, UsedKeys
 from lance_io.store.s3.error_codes import credentials_error, no_credentials
-from lance_io.store.s3.roles import assumed_by
+from lance_io.store.s3.roles import assumed_by, token_secrets
 from lance_io.store.s3.server_clock import SKEWED_ELSEWHERE, ServerClock
+from lance_io.store.s3.service_clients import ATTEMPTS, LOGGERS, once_only_session, service_config, trusted_by
 
 if TYPE_CHECKING:
     import ssl
@@ -56,23 +59,6 @@ def _read_service_data(session: Any) -> None:
         loader.load_data(name)
 
 
-@cache
-def _once_only_session() -> type:
-    """aiobotocore's HTTP session, without aiohttp's own repetition of PUTs whose connection broke.
-
-    It would meet the first one's result: a create-if-absent that won would be told that it lost.
-    """
-    from aiobotocore.httpsession import AIOHTTPSession
-
-    class OnceOnlySession(AIOHTTPSession):  # type: ignore[misc]
-        async def _get_session(self, proxy_url: str | None) -> Any:
-            session = await super()._get_session(proxy_url)
-            session._retry_connection = False
-            return session
-
-    return OnceOnlySession
-
-
 def _expect_handler() -> Any:
     from botocore.handlers import add_expect_header
 
@@ -88,6 +74,7 @@ async def load_library() -> None:
         await load_modules("aiobotocore.config", "aiobotocore.session", "aiobotocore.client", "aiohttp")
     except ModuleNotFoundError as error:
         raise missing_library(error.name or "aiobotocore") from error
+    quiet_loggers(LOGGERS)
 
 
 def missing_library(name: str) -> ModuleNotFoundError:
@@ -103,7 +90,11 @@ def make_session(options: S3Options, store: str) -> tuple[Any, Chain | ProvidedK
     """
     from botocore.exceptions import BotoCoreError
 
-    failed = partial(credentials_error, secrets=options.secrets)
+    used = UsedKeys()
+
+    def failed(error: Exception) -> LanceError:
+        return credentials_error(error, secrets=(*options.secrets, *token_secrets(options), *used.secrets))
+
     try:
         session = _open_session(options)
         chain: Chain | ProvidedKeys | None = None
@@ -111,7 +102,7 @@ def make_session(options: S3Options, store: str) -> tuple[Any, Chain | ProvidedK
             chain = ProvidedKeys(options.provided, store)
             session.register_component("credential_provider", chain)
         elif options.role is not None:
-            chain = Chain(_assume_again(options, session), failed, store, _assume_again(options))
+            chain = Chain(_assume_again(options, used, session), failed, store, _assume_again(options, used))
             session.register_component("credential_provider", chain)
         elif options.access_key is not None:
             session.set_credentials(options.access_key, options.secret_key, options.token)
@@ -130,6 +121,11 @@ def _open_session(options: S3Options) -> Any:
     from aiobotocore.session import AioSession
 
     session = AioSession(profile=options.profile)
+    attempts_max = min(ATTEMPTS, options.retry.attempts_max)
+    sts_endpoint = None if options.role is None else options.role.sts_endpoint
+    session.set_default_client_config(service_config(options, "sts", sts_endpoint, attempts_max))
+    if (trust := trusted_by(options)) is not None:
+        session.set_config_variable("ca_bundle", trust)
     if options.ignores_endpoints:  # those of STS, too
         session.set_config_variable("ignore_configured_endpoint_urls", True)
     if options.metadata_endpoint is not None:
@@ -145,9 +141,10 @@ def _open_session(options: S3Options) -> Any:
     return session
 
 
-def _assume_again(options: S3Options, session: Any = None) -> Callable[[], Awaitable[Any]]:
+def _assume_again(options: S3Options, used: UsedKeys, session: Any = None) -> Callable[[], Awaitable[Any]]:
     """What finds credentials of the role that the options name.
 
+    used     gets to know by which keys it is asked for
     session  the first time: nobody has looked with it
     """
 
@@ -156,7 +153,10 @@ def _assume_again(options: S3Options, session: Any = None) -> Callable[[], Await
 
         if options.access_key is not None:
             return AioCredentials(options.access_key, options.secret_key, options.token)
-        return await _find_again(options)
+        found = await _find_again(options)
+        if found is not None:
+            used.note(await found.get_frozen_credentials())
+        return found
 
     async def assume() -> Any:
         assert options.role is not None
@@ -317,6 +317,7 @@ class LoopState(LoopClients):
                     # Asking before a body is sent ("Expect: 100-continue") makes every write two round trips.
                     client.meta.events.unregister("before-call.s3", _expect_handler())
                     self.clock.follow(client.meta.events, "s3")
+                    follow_sends(client.meta.events, "s3")
                     if self._options.headers:
                         client.meta.events.register("before-sign.s3", self._add_headers)
                     self._client = client
@@ -346,7 +347,7 @@ class LoopState(LoopClients):
         if options.proxy:
             proxy = options.proxy_for(self._host)
             config["proxies"] = {"http": proxy, "https": proxy}  # with None: not even that of the environment
-        config["http_session_cls"] = _once_only_session()
+        config["http_session_cls"] = once_only_session()
         if options.checksums:
             config["request_checksum_calculation"] = options.checksums
             config["response_checksum_validation"] = options.checksums
@@ -389,6 +390,7 @@ class LoopState(LoopClients):
                 skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
                 headers={"Accept-Encoding": "identity", "User-Agent": self._options.user_agent},
             )
+            self._http._retry_connection = False  # we repeat requests ourselves, and count them
         return self._http
 
     @cached_property

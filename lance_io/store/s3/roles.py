@@ -8,10 +8,15 @@ Where only the environment or a profile says so, aiobotocore's own search finds 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lance_io.store.cloud.client_options import file_secret
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from lance_io.store.s3.bucket_options import S3Options
 
 SESSION_NAME: Final = "lance_io"
 
@@ -27,6 +32,19 @@ class Role(NamedTuple):
     session_name: str = SESSION_NAME
     token_file: str | None = None
     sts_endpoint: str | None = None
+
+
+def token_secrets(options: S3Options) -> tuple[str, ...]:
+    """The tokens by which services of credentials are asked, so that no message shows them.
+
+    Of the role that the options name or the environment, and of a container.
+    """
+    named = {**os.environ, **options.container}
+    files = [named.get(name) for name in ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")]
+    if options.role is not None:
+        files.append(options.role.token_file)
+    token = named.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
+    return (token, *(text for file in files for text in file_secret(file)))
 
 
 def assumed_by(
