@@ -16,6 +16,7 @@ import asyncio
 import weakref
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import runtime
@@ -23,8 +24,9 @@ from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, AlreadyExists, FormatError, LanceError, NotFound, UsageError
 from lance_io.redaction import hide_secrets
 from lance_io.store.cloud.renewal import Generations
+from lance_io.store.counters import StoreStats
 from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient, request_id_of
-from lance_io.store.s3.client_sends import counted_sends, follow_sends
+from lance_io.store.s3.client_sends import Sends, counted_sends, follow_sends
 from lance_io.store.s3.loop_state import credentials_of, load_library, make_session
 from lance_io.store.s3.server_clock import SKEWED_ELSEWHERE, ServerClock
 from lance_io.store.s3.service_clients import ATTEMPTS, service_config
@@ -63,6 +65,7 @@ class DynamoManifestStore:
         self.table = table
         self._options = options
         self._endpoint = endpoint
+        self._stats = StoreStats()
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = weakref.WeakKeyDictionary()
         weakref.finalize(self, _release, self._clients).atexit = False
 
@@ -170,29 +173,41 @@ class DynamoManifestStore:
         Raises errors of ours.
         """
         await load_library()
-        from botocore.exceptions import BotoCoreError, ClientError
-
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
             client = self._clients[loop] = _Client(self._options, self._endpoint)
+        with counted_sends(partial(self._stats.sent_again, "database")) as sends:
+            try:
+                answer = await self._request_counted(client, operation, arguments, sends)
+            except BaseException:
+                if sends.times:
+                    self._stats.error("database")
+                raise
+            self._stats.count("database", self.table, 0)
+            return answer
+
+    async def _request_counted(
+        self, client: _Client, operation: str, arguments: Mapping[str, Any], sends: Sends
+    ) -> Any:
+        from botocore.exceptions import BotoCoreError, ClientError
+
         is_renewed = False
-        with counted_sends() as sends:
-            while True:
-                generation = client.credentials.generation
-                try:
-                    opened = await client.get()
-                except LanceError as error:
-                    error.path = self._place
-                    raise
-                try:
-                    return await getattr(opened, operation)(**arguments)
-                except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
-                    failure, is_refused = self._as_ours(error, operation, client.secrets)
-                    failure.attempts = max(1, sends.times)
-                if is_renewed or not is_refused or not await self._renewed(client, generation, failure):
-                    raise failure from None
-                is_renewed = True
+        while True:
+            generation = client.credentials.generation
+            try:
+                opened = await client.get()
+            except LanceError as error:
+                error.path = self._place
+                raise
+            try:
+                return await getattr(opened, operation)(**arguments)
+            except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
+                failure, is_refused = self._as_ours(error, operation, client.secrets)
+                failure.attempts = max(1, sends.times)
+            if is_renewed or not is_refused or not await self._renewed(client, generation, failure):
+                raise failure from None
+            is_renewed = True
 
     async def _renewed(self, client: _Client, refused: int, failure: LanceError) -> bool:
         try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lance_io.spans import Ranges
     from lance_io.store.offers import WantedRange
 
-Operation = Literal["get", "head", "list", "put", "put_create", "part", "delete"]
+Operation = Literal["get", "head", "list", "put", "put_create", "part", "delete", "database"]
 READS: frozenset[Operation] = frozenset({"get", "head", "list"})
 
 on_retry: Final[ContextVar[Callable[[bool], None] | None]] = ContextVar("lance_io.store.on_retry", default=None)

@@ -12,7 +12,7 @@ import pytest
 import lance_io
 from lance_io import AsyncDataset
 from lance_io.store.counters import process_operations
-from tests.bucket import Bucket, Container, Exchange, GoogleBucket, refuse
+from tests.bucket import Bucket, Container, Exchange, GoogleBucket, Tables, refuse
 from tests.http_faults import head
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ STORES: dict[str, tuple[type[Bucket], dict[str, str]]] = {
     "s3": (Bucket, {}),
     "s3 by aiohttp": (Bucket, {"fast_get": "aiohttp"}),
     "s3 by aiobotocore": (Bucket, {"fast_get": "false"}),
+    "a database": (Tables, {}),
     "az": (Container, {}),
     "gs": (GoogleBucket, {}),
     "gs by gcsfs": (GoogleBucket, {"fast_get": "false"}),
@@ -97,7 +98,8 @@ async def test_whatever_is_sent_counts(
         bucket.harm = harm
         before = sum(counts.requests for counts in process_operations().values())
         table = await AsyncDataset.open(
-            f"{bucket.uri}/t.lance", storage_options={**bucket.options(**more), "hedge_percent": "0"}
+            f"{bucket.uri}/t.lance" + ("?ddbTableName=rows" if make is Tables else ""),
+            storage_options={**bucket.options(**more), "hedge_percent": "0"},
         )
         for row in (3, 1500, 700, 1999):
             await table.take([row])

@@ -42,7 +42,7 @@ CREDENTIALS = (
 
 
 class Service(Listener):
-    """STS, Entra, Google's service of tokens and DynamoDB, behind TLS.
+    """STS, Entra, Fabric's and Google's services of tokens, and DynamoDB, behind TLS.
 
     says  "tokens"; "no": everything is refused, and said back; "nothing": there is no answer
     """
@@ -87,6 +87,8 @@ class Service(Listener):
             return f"<{action}Response><{action}Result>{CREDENTIALS}</{action}Result></{action}Response>".encode()
         if "x-amz-target" in asked.headers:
             return b"{}"
+        if "x-ms-partner-token" in asked.headers:
+            return b"gained"
         return json.dumps({"access_token": "gained", "expires_in": 3600, "token_type": "Bearer"}).encode()
 
 
@@ -137,6 +139,17 @@ async def by_entra(url: str, options: dict[str, str], token: str) -> None:
             await store.aclose()
 
 
+async def by_fabric(url: str, options: dict[str, str], token: str) -> None:
+    who = {"account_name": "account", "fabric_token_service_url": url, "fabric_workload_host": "host"}
+    who |= {"fabric_session_token": TOKEN, "fabric_cluster_identifier": "cluster"}
+    store = open_azure("box", {**who, **options})
+    try:
+        found = await store.connect().state.authorization("key")
+        assert "Bearer gained" in found.lines("/", {}, {})
+    finally:
+        await store.aclose()
+
+
 async def by_dynamodb(url: str, options: dict[str, str], token: str) -> None:
     keys = {"aws_access_key_id": "AKID", "aws_secret_access_key": "secret", "aws_session_token": TOKEN}
     parsed = parse_s3("bucket", {**keys, "aws_region": "eu-west-1", **options}, {})
@@ -151,6 +164,7 @@ SERVICES: dict[str, Callable[[str, dict[str, str], str], Awaitable[None]]] = {
     "sts": by_sts,
     "google": by_google,
     "entra": by_entra,
+    "fabric": by_fabric,
     "dynamodb": by_dynamodb,
 }
 

@@ -10,10 +10,11 @@ import base64
 import json
 import time
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from lance_io.errors import AccessDenied
 from lance_io.store.azure.machine_identity import RESOURCE
-from lance_io.store.cloud.client_options import is_header_text
+from lance_io.store.cloud.client_options import certificates_file, is_header_text, tls_context
 
 if TYPE_CHECKING:
     from lance_io.store.azure.container_options import AzureOptions
@@ -61,10 +62,15 @@ class FabricTokens:
         }
         timeout = aiohttp.ClientTimeout(total=options.request_timeout_s, sock_connect=options.connect_timeout_s)
         url, query = options.fabric_token_service_url or "", {"resource": RESOURCE}
+        authorities = certificates_file(options.ca_certificates)
+        how: dict[str, Any] = {
+            "proxy": options.proxy_for(urlsplit(url).hostname or ""),
+            "ssl": False if not options.verify else True if authorities is None else tls_context(authorities),
+        }
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
-                session.get(url, params=query, headers=headers, allow_redirects=False) as answer,
+                session.get(url, params=query, headers=headers, allow_redirects=False, **how) as answer,
             ):
                 if answer.status != 200:
                     raise AccessDenied(f"no token of Fabric's service: HTTP {answer.status}")
