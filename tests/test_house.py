@@ -24,7 +24,7 @@ LONGER_FILES: dict[str, int] = {}
 FUNCTION_LINES_MAX = 60
 LONGER_FUNCTIONS = {"read_files_sync": 106, "plan_cleanup": 85}
 FOLDER_MODULES_MAX = 23
-HIDDEN_IMPORTS_MAX = 112
+HIDDEN_IMPORTS_MAX = 111
 IMPORT_DEPTH_MAX = 28
 WALKS_MAX = {"take": 80, "scan": 340, "filter": 370, "append": 700}  # a tenth more: other Pythons count otherwise
 
