@@ -134,46 +134,11 @@ def read_file_sync(
     sinks       statistics that its reads count in; None for those of the context and of the blocks around the caller
     is_charged  the caller has charged what is read to a budget; otherwise large reads are charged to the context's
     """
-    store: Any = context.store  # offers `SyncReads`
-    if gap_bytes is None:
-        gap_bytes = store.profile.take_gap_bytes
-    if sinks is None:
-        sinks = context.sinks_now()
-    charged_bytes = 0
-
-    def answer(request: Request) -> Any:
-        nonlocal charged_bytes
-        if type(request) is Ranges:
-            num_bytes = request.num_bytes
-            if num_bytes > UNCHARGED_BYTES_MAX and not is_charged:
-                context.pool.charge(num_bytes - charged_bytes)
-                charged_bytes = num_bytes
-            num_ranges = len(request.starts)
-            scratch = None if request.keep else _scratch.of(num_bytes + gap_bytes * num_ranges)
-            try:
-                fetched = store.read_sync(key, request, gap_bytes, scratch)
-            except (ShortRead, InvalidRange) as error:
-                raise truncation_error(key, error) from error
-            bytes_read = fetched.bytes_read
-            held_bytes = 0 if is_charged else bytes_read
-            count_round(sinks, num_ranges, num_bytes, fetched.num_reads, bytes_read, held_bytes)
-            return fetched
-        if type(request) is Suffix:
-            tail, file_bytes = store.suffix_sync(key, request.num_bytes)
-            count_round(sinks, 1, len(tail), 1, len(tail), len(tail))
-            return FetchedSuffix(tail, file_bytes)
-        return _wait_sync(request)  # type: ignore[arg-type]
-
+    reads = _SyncReads(context, gap_bytes, sinks, is_charged=is_charged)
     try:
-        return drive_sync(steps, answer)
+        return drive_sync(steps, partial(reads.answer_of_file, key))
     finally:
-        if charged_bytes:
-            context.pool.charge(-charged_bytes)
-
-
-def _wait_sync(wait: Wait) -> None:
-    with suppress(ClaimAbandoned, FutureCancelled, LanceError):  # whoever waits looks again, and fails by itself
-        wait.future.result()
+        reads.end()
 
 
 def read_files_sync(
@@ -185,104 +150,174 @@ def read_files_sync(
     is_charged: bool = False,
 ) -> T:
     """Run a computation on several files to its end, reading in this thread; the rest is as for `read_file_sync`."""
-    store: Any = context.store
-    if gap_bytes is None:
-        gap_bytes = store.profile.take_gap_bytes
-    if sinks is None:
-        sinks = context.sinks_now()
-    pool, charged_bytes = context.pool, 0
+    reads = _SyncReads(context, gap_bytes, sinks, is_charged=is_charged)
+    try:
+        return drive_sync(steps, reads.answer)
+    finally:
+        reads.end()
 
-    def scratch_of(num_bytes: int) -> Any | None:
-        if SCRATCH_BYTES_MAX < num_bytes <= SPARES_BYTES:
-            return spares().of(SPARES_BYTES)  # all of it, so that it serves the next one, too, however large that is
-        return _scratch.of(num_bytes)
 
-    def answers_of(requests: list[tuple[AnyFile, Request]], num_ranges: int, num_bytes: int) -> list[Any]:
+class _SyncReads:
+    """Answers what one computation asks for, reading in this thread. Parameters as for `read_file_sync`."""
+
+    __slots__ = ("_charged_bytes", "_context", "_gap_bytes", "_is_charged", "_sinks", "_store")
+
+    def __init__(self, context: ReadContext, gap_bytes: int | None, sinks: Sinks | None, *, is_charged: bool) -> None:
+        self._context = context
+        self._store: Any = context.store  # offers `SyncReads`
+        self._gap_bytes: int = self._store.profile.take_gap_bytes if gap_bytes is None else gap_bytes
+        self._sinks = context.sinks_now() if sinks is None else sinks
+        self._is_charged = is_charged
+        self._charged_bytes = 0
+
+    def end(self) -> None:
+        """Give back what was charged to the budget of the context."""
+        if self._charged_bytes:
+            self._context.pool.charge(-self._charged_bytes)
+
+    def _charge(self, num_bytes: int, replaced_bytes: int = 0) -> None:
+        """Charge what is read next, in place of what is not held any more."""
+        if num_bytes > UNCHARGED_BYTES_MAX and not self._is_charged:
+            self._context.pool.charge(num_bytes - replaced_bytes)
+            self._charged_bytes += num_bytes - replaced_bytes
+
+    # -- one file ------------------------------------------------------------------------------------------------------
+
+    def answer_of_file(self, key: str, request: Request) -> Any:
+        """The answer to one round of a computation on one file, which holds nothing of the rounds before."""
+        if type(request) is Ranges:
+            num_bytes, num_ranges = request.num_bytes, len(request.starts)
+            self._charge(num_bytes, self._charged_bytes)
+            scratch = None if request.keep else _scratch.of(num_bytes + self._gap_bytes * num_ranges)
+            (fetched,) = self._read([(key, request)], scratch)
+            bytes_read = fetched.bytes_read
+            held_bytes = 0 if self._is_charged else bytes_read
+            count_round(self._sinks, num_ranges, num_bytes, fetched.num_reads, bytes_read, held_bytes)
+            return fetched
+        if type(request) is Suffix:
+            (end,) = self._suffixes([key], request.num_bytes)
+            num_bytes = len(end.buffer)
+            count_round(self._sinks, 1, num_bytes, 1, num_bytes, num_bytes)
+            return end
+        return _wait_sync(request)  # type: ignore[arg-type]
+
+    # -- several files -------------------------------------------------------------------------------------------------
+
+    def answer(self, request: AskedOfFiles) -> Any:
+        """The answers to one round of a computation on several files."""
+        if isinstance(request, Independent):
+            return read_files_sync(
+                side_by_side(request.steps),
+                self._context,
+                gap_bytes=self._gap_bytes,
+                sinks=self._sinks,
+                is_charged=self._is_charged,
+            )
+        if isinstance(request, ReadJoined):
+            return self._answer_joined(request)
+        ranges = [asked for _, asked in request if type(asked) is Ranges]
+        whole = merge_ranges(ranges) if ranges else no_ranges()
+        num_ranges, num_bytes = len(whole.starts), whole.num_bytes
+        self._charge(num_bytes)
+        answers = self._answers_of(request, num_ranges, num_bytes)
+        self._count(answers, num_ranges, num_bytes)
+        return answers
+
+    def _answers_of(self, requests: list[tuple[AnyFile, Request]], num_ranges: int, num_bytes: int) -> list[Any]:
         wanted = [(ref.key, request) for ref, request in requests if type(request) is Ranges]
-        is_data = all(ranges.purpose == "data" for _, ranges in wanted)  # what is remembered has memory of its own
-        scratch = scratch_of(num_bytes + gap_bytes * num_ranges + LINE_BYTES * len(wanted)) if is_data else None
-        if len(requests) == 1:
-            return [answer_one(requests[0], scratch)]
-        if num_bytes > READ_AT_ONCE_BYTES_MAX:
-            return list(cpu_pool().map(answer_one, requests))
+        is_data = all([ranges.purpose == "data" for _, ranges in wanted])  # what is remembered has memory of its own
+        memory_bytes = num_bytes + self._gap_bytes * num_ranges + LINE_BYTES * len(wanted)
+        scratch = _scratch_of(memory_bytes) if is_data else None
+        if len(requests) > 1 and num_bytes > READ_AT_ONCE_BYTES_MAX:
+            return list(cpu_pool().map(self._answer_alone, requests))
+        if len(wanted) == len(requests):
+            return self._read(wanted, scratch)
         if not wanted and (ends := _alike_suffixes(requests)) is not None:
-            tails = store.suffix_many_sync([ref.key for ref, _ in requests], ends.num_bytes)
-            return [FetchedSuffix(*one) for one in tails]
-        if len(wanted) < len(requests):
-            return [answer_one(one) for one in requests]
+            return self._suffixes([ref.key for ref, _ in requests], ends.num_bytes)
+        return [self._answer_alone(request) for request in requests]
+
+    def _answer_alone(self, asked: tuple[AnyFile, Request]) -> Any:
+        """The answer to a request that is not read with others: on any thread."""
+        ref, request = asked
+        if type(request) is Ranges:
+            return self._read([(ref.key, request)])[0]
+        if type(request) is Suffix:
+            return self._suffixes([ref.key], request.num_bytes)[0]
+        return _wait_sync(request)  # type: ignore[arg-type]
+
+    def _answer_joined(self, request: ReadJoined) -> Fetched | list[None]:
+        ranges, files = request.ranges, request.files
+        num_bytes = ranges.num_bytes
+        self._charge(num_bytes)
+        memory_bytes = joined_bytes_max(ranges, len(files), self._gap_bytes)
+        if len(files) > 1 and memory_bytes > SPARES_BYTES:
+            self._count(self._use_each(request), len(ranges), num_bytes)
+            return [None] * len(files)
+        keys, scratch = [file.key for file in files], _scratch_of(memory_bytes)
         try:
-            found: list[Any] = store.read_many_sync(wanted, gap_bytes, scratch)
-            return found
+            fetched: Fetched = self._store.read_joined_sync(keys, ranges, request.bounds, self._gap_bytes, scratch)
         except (ShortRead, InvalidRange) as error:
-            raise truncation_error(str(error.path), error) from error
+            raise _truncated(keys, error) from error
+        self._count([fetched], len(ranges), num_bytes)
+        return fetched
 
-    def answer_one(wanted: tuple[AnyFile, Request], scratch: Any = None) -> Any:
-        ref, request = wanted
-        try:
-            if type(request) is Ranges:
-                return store.read_sync(ref.key, request, gap_bytes, scratch)
-            if type(request) is Suffix:
-                return FetchedSuffix(*store.suffix_sync(ref.key, request.num_bytes))
-            return _wait_sync(request)  # type: ignore[arg-type]
-        except (ShortRead, InvalidRange) as error:
-            raise truncation_error(ref.key, error) from error
-
-    def charge(num_bytes: int) -> None:
-        nonlocal charged_bytes
-        if num_bytes > UNCHARGED_BYTES_MAX and not is_charged:
-            pool.charge(num_bytes)
-            charged_bytes += num_bytes
-
-    def use_each(request: ReadJoined) -> list[Fetched]:
+    def _use_each(self, request: ReadJoined) -> list[Fetched]:
         """What was read of each file, without the bytes: these were used part by part, in memory that is used again."""
 
         def read_part(part: tuple[int, int, int]) -> list[Fetched]:
             first, end, num_bytes = part
             wanted = [(request.files[at].key, request.of_file(at)) for at in range(first, end)]
-            try:
-                found = store.read_many_sync(wanted, gap_bytes, _scratch.of(num_bytes))
-            except (ShortRead, InvalidRange) as error:
-                raise truncation_error(str(error.path), error) from error
-            for at, fetched in enumerate(found, first):
+            parts = self._read(wanted, _scratch.of(num_bytes))
+            for at, fetched in enumerate(parts, first):
                 request.use(at, fetched)
-            return [Fetched(b"", one.offsets, one.num_reads, one.bytes_read) for one in found]
+            return [Fetched(b"", each.offsets, each.num_reads, each.bytes_read) for each in parts]
 
-        return [one for found in cpu_pool().map(read_part, _parts(request, gap_bytes)) for one in found]
+        return [each for parts in cpu_pool().map(read_part, _parts(request, self._gap_bytes)) for each in parts]
 
-    def answer_joined(request: ReadJoined) -> Fetched | list[None]:
-        ranges, files = request.ranges, request.files
-        num_bytes = ranges.num_bytes
-        charge(num_bytes)
-        memory_bytes = joined_bytes_max(ranges, len(files), gap_bytes)
-        if len(files) > 1 and memory_bytes > SPARES_BYTES:
-            _count_answers(sinks, use_each(request), len(ranges), num_bytes, is_held=not is_charged)
-            return [None] * len(files)
-        keys, scratch = [file.key for file in files], scratch_of(memory_bytes)
+    # -- the store -----------------------------------------------------------------------------------------------------
+
+    def _read(self, wanted: list[tuple[str, Ranges]], scratch: Any = None) -> list[Fetched]:
         try:
-            fetched: Fetched = store.read_joined_sync(keys, ranges, request.bounds, gap_bytes, scratch)
+            return self._store.read_sync(wanted, self._gap_bytes, scratch)  # type: ignore[no-any-return]
         except (ShortRead, InvalidRange) as error:
-            raise truncation_error(str(error.path), error) from error
-        _count_answers(sinks, [fetched], len(ranges), num_bytes, is_held=not is_charged)
-        return fetched
+            raise _truncated([key for key, _ in wanted], error) from error
 
-    def answer(request: AskedOfFiles) -> Any:
-        if isinstance(request, Independent):
-            return read_files_sync(
-                side_by_side(request.steps), context, gap_bytes=gap_bytes, sinks=sinks, is_charged=is_charged
-            )
-        if isinstance(request, ReadJoined):
-            return answer_joined(request)
-        num_ranges, num_bytes = _sums(request)
-        charge(num_bytes)
-        answers = answers_of(request, num_ranges, num_bytes)
-        _count_answers(sinks, answers, num_ranges, num_bytes, is_held=not is_charged)
-        return answers
+    def _suffixes(self, keys: list[str], num_bytes: int) -> list[FetchedSuffix]:
+        try:
+            return [FetchedSuffix(*end) for end in self._store.suffix_sync(keys, num_bytes)]
+        except (ShortRead, InvalidRange) as error:
+            raise _truncated(keys, error) from error
 
-    try:
-        return drive_sync(steps, answer)
-    finally:
-        if charged_bytes:
-            pool.charge(-charged_bytes)
+    def _count(self, answers: list[Any], num_ranges: int, bytes_wanted: int) -> None:
+        """Count what one round brought; `num_ranges` and `bytes_wanted` are those of its ranges."""
+        num_reads = bytes_read = 0
+        for answer in answers:
+            if type(answer) is Fetched:
+                num_reads += answer.num_reads
+                bytes_read += answer.bytes_read
+            elif answer is not None:  # the end of a file
+                num_bytes = len(answer.buffer)
+                num_ranges, bytes_wanted = num_ranges + 1, bytes_wanted + num_bytes
+                num_reads, bytes_read = num_reads + 1, bytes_read + num_bytes
+        held_bytes = 0 if self._is_charged else bytes_read
+        count_round(self._sinks, num_ranges, bytes_wanted, num_reads, bytes_read, held_bytes)
+
+
+def _scratch_of(num_bytes: int) -> Any | None:
+    """Memory for what one round of several files brings, None where that has memory of its own."""
+    if SCRATCH_BYTES_MAX < num_bytes <= SPARES_BYTES:
+        return spares().of(SPARES_BYTES)  # all of it, so that it serves the next one, too, however large that is
+    return _scratch.of(num_bytes)
+
+
+def _truncated(keys: Sequence[str], error: ShortRead | InvalidRange) -> FormatError:
+    """The error for a read of several objects, which names the one that failed."""
+    return truncation_error(keys[0] if len(keys) == 1 else str(error.path), error)
+
+
+def _wait_sync(wait: Wait) -> None:
+    with suppress(ClaimAbandoned, FutureCancelled, LanceError):  # whoever waits looks again, and fails by itself
+        wait.future.result()
 
 
 def read_whole_files(
@@ -291,21 +326,17 @@ def read_whole_files(
     """All bytes of some small files and their sizes, one round, read in this thread and charged by the caller.
 
     sinks      statistics that the reads count in
-    bytes_max  of a file whose size is not known (0): of a larger one that many are read
+    bytes_max  of a larger file the last bytes are read, as many as this
     """
     store: Any = context.store
-    found: list[tuple[Any, int]]
+    keys, ends = [ref.key for ref in refs], list[tuple[Any, int]]()
     try:
-        if all([ref.size_bytes for ref in refs]):
-            sizes = [(ref.key, ref.size_bytes) for ref in refs]
-            found = [(data, size) for data, (_, size) in zip(store.get_many_sync(sizes), sizes, strict=True)]
-        else:
-            found = store.suffix_many_sync([ref.key for ref in refs], bytes_max)
+        ends = store.suffix_sync(keys, bytes_max)
     except (ShortRead, InvalidRange) as error:
-        raise truncation_error(str(error.path), error) from error
-    num_bytes = sum([len(data) for data, _ in found])
+        raise _truncated(keys, error) from error
+    num_bytes = sum([len(data) for data, _ in ends])
     count_round(sinks, len(refs), num_bytes, len(refs), num_bytes)
-    return found
+    return ends
 
 
 def _alike_suffixes(requests: Sequence[tuple[AnyFile, Request]]) -> Suffix | None:
@@ -333,29 +364,6 @@ def _parts(request: ReadJoined, gap_bytes: int) -> list[tuple[int, int, int]]:
             parts.append((first, at + 1, num_bytes))
             first, num_bytes = at + 1, 0
     return parts
-
-
-def _sums(requests: list[tuple[AnyFile, Request]]) -> tuple[int, int]:
-    """Ranges and bytes of one round."""
-    ranges = [request for _, request in requests if type(request) is Ranges]
-    whole = merge_ranges(ranges) if ranges else no_ranges()
-    return len(whole), whole.num_bytes
-
-
-def _count_answers(sinks: Sinks, answers: list[Any], num_ranges: int, bytes_wanted: int, *, is_held: bool) -> None:
-    """Count what one round brought; `num_ranges` and `bytes_wanted` are of its ranges, `is_held` is false where
-    somebody else counts these as held.
-    """
-    num_reads = bytes_read = 0
-    for found in answers:
-        if type(found) is Fetched:
-            num_reads += found.num_reads
-            bytes_read += found.bytes_read
-        elif found is not None:  # the end of a file
-            num_bytes = len(found.buffer)
-            num_ranges, bytes_wanted = num_ranges + 1, bytes_wanted + num_bytes
-            num_reads, bytes_read = num_reads + 1, bytes_read + num_bytes
-    count_round(sinks, num_ranges, bytes_wanted, num_reads, bytes_read, bytes_read if is_held else 0)
 
 
 # -- on the engine's loop ---------------------------------------------------------------------------------------------

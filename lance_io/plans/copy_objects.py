@@ -48,7 +48,8 @@ class _ReadPortion:
 
     def answer_sync(self) -> Buffer:
         """See `Request`."""
-        fetched = cast("SyncReads", self.store).read_sync(self.key, Ranges.of((self.start, self.end), keep=True), 0)
+        wanted = [(self.key, Ranges.of((self.start, self.end), keep=True))]
+        (fetched,) = cast("SyncReads", self.store).read_sync(wanted, 0)
         offset = int(fetched.offsets[0])
         return memoryview(fetched.buffer)[offset : offset + self.end - self.start]
 

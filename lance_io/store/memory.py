@@ -66,8 +66,13 @@ class MemoryStore:
 
     # -- reading without waiting ------------------------------------------------------------------------------------
 
-    def read_sync(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
-        """The whole object as buffer, and where the ranges lie in it; see `SyncReads`."""
+    def read_sync(
+        self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
+    ) -> list[Fetched]:
+        """Whole objects as buffers, and where the ranges lie in them; see `SyncReads`."""
+        return [self._read(key, ranges, gap_bytes) for key, ranges in wanted]
+
+    def _read(self, key: str, ranges: Ranges, gap_bytes: int) -> Fetched:
         data, meta = self._find("get", key)
         if not len(ranges):
             return Fetched(data, ranges.starts)
@@ -75,12 +80,6 @@ class MemoryStore:
         num_reads, num_bytes = merge_cost(ranges.starts, ranges.ends, gap_bytes)
         self.stats.count_reads(key, num_reads, num_bytes, ranges)
         return Fetched(data, ranges.starts, num_reads, num_bytes)
-
-    def read_many_sync(
-        self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
-    ) -> list[Fetched]:
-        """One object after the other: nothing is read."""
-        return [self.read_sync(key, ranges, gap_bytes) for key, ranges in wanted]
 
     def read_joined_sync(
         self,
@@ -92,7 +91,7 @@ class MemoryStore:
     ) -> Fetched:
         """Copies of all ranges, one behind the other; see `SyncReads`."""
         parts = [ranges.part(first, end) for first, end in pairwise(bounds)]
-        found = [self.read_sync(key, part, gap_bytes) for key, part in zip(keys, parts, strict=True)]
+        found = [self._read(key, part, gap_bytes) for key, part in zip(keys, parts, strict=True)]
         return join_fetched(found, parts)
 
     def get_sync(self, key: str) -> bytes:
@@ -101,21 +100,15 @@ class MemoryStore:
         self.stats.count("get", key, len(data))
         return data
 
-    def get_many_sync(self, files: Sequence[tuple[str, int]]) -> list[Buffer]:
-        """One object after the other: nothing is read."""
-        read = [(self.read_sync(key, Ranges.of((0, num_bytes)), 0), num_bytes) for key, num_bytes in files]
-        return [fetched.piece(0, num_bytes) for fetched, num_bytes in read]
+    def suffix_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
+        """The last bytes of objects and their sizes."""
+        return [self._suffix(key, num_bytes) for key in keys]
 
-    def suffix_sync(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
-        """The last bytes of an object and its size."""
+    def _suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
         data, meta = self._find("get", key)
         tail = memoryview(data)[max(0, meta.size_bytes - num_bytes) :]
         self.stats.count("get", key, len(tail), start=-num_bytes)
         return tail, meta.size_bytes
-
-    def suffix_many_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
-        """One object after the other: nothing is read."""
-        return [self.suffix_sync(key, num_bytes) for key in keys]
 
     def head_sync(self, key: str) -> ObjectMeta:
         """Size and etag of an object."""
@@ -212,7 +205,7 @@ class MemoryStore:
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
         """The last bytes of an object, its size, its etag."""
-        tail, size_bytes = self.suffix_sync(key, num_bytes)
+        tail, size_bytes = self._suffix(key, num_bytes)
         return tail, size_bytes, self._objects[key][1].etag
 
     async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:

@@ -137,21 +137,18 @@ class KeepsCopies(Protocol):
 class SyncReads(Protocol):
     """Offered by stores whose bytes are at hand without waiting: memory and local disk. Safe from any thread.
 
-    Errors are those of the async methods of the same name.
+    Errors are those of the async methods of the same name; of several objects that of the first one that fails.
     """
 
-    def read_sync(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
-        """All ranges of one object in one buffer, in the order asked.
-
-        scratch  writable memory for the result; used if it is large enough and `ranges.keep` is false
-        """
-
-    def read_many_sync(
+    def read_sync(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
-        """`read_sync` for ranges of several objects, side by side where that is faster.
+        """Ranges of objects, each with its key: all of an object in one buffer, in the order asked.
 
-        scratch  writable memory for all of the results, if it is large enough and no `ranges.keep` is true
+        Several objects are read side by side where that is faster. A small object that is read whole is one range of
+        the purpose "metadata" from its first byte on; with several such none is kept open.
+
+        scratch  writable memory for all results; used if it is large enough and no `ranges.keep` is true
         """
 
     def read_joined_sync(
@@ -170,17 +167,8 @@ class SyncReads(Protocol):
     def get_sync(self, key: str) -> bytes:
         """A whole object."""
 
-    def get_many_sync(self, files: Sequence[tuple[str, int]]) -> list[Buffer]:
-        """The first bytes of several objects, each given with how many: all of a small one whose size is known.
-
-        What they come from is not kept open. Raises as `read_sync` for the first object with which that fails.
-        """
-
-    def suffix_sync(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
-        """The last `num_bytes` of an object (all of a shorter one) and its size in bytes."""
-
-    def suffix_many_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
-        """`suffix_sync` for several objects, side by side where that is faster."""
+    def suffix_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
+        """Of each object the last `num_bytes` (all of a shorter one) and its size in bytes."""
 
     def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """As `ObjectStore.list`."""

@@ -212,7 +212,7 @@ class StoreConformance:
             self._lacks("SyncReads")
             return
         scratch = None if scratch_bytes is None else np.zeros(scratch_bytes, np.uint8)
-        self._check_plan(place.store.read_sync(place.put("object"), self.PLAN, gap_bytes, scratch).piece)
+        self._check_plan(place.store.read_sync([(place.put("object"), self.PLAN)], gap_bytes, scratch)[0].piece)
 
     def _check_plan(self, piece: Callable[[int, int], memoryview]) -> None:
         for index, (start, end) in enumerate(zip(self.PLAN.starts.tolist(), self.PLAN.ends.tolist(), strict=True)):
@@ -224,29 +224,32 @@ class StoreConformance:
             return
         key, store = place.put("object"), place.store
         with pytest.raises(ShortRead):
-            store.read_sync(key, Ranges.of((0, 10), (1000, 1025)), 0)
+            store.read_sync([(key, Ranges.of((0, 10), (1000, 1025)))], 0)
         for wrong in ((2000, 2001), (10, 5), (-5, 5)):
             with pytest.raises(InvalidRange):
-                store.read_sync(key, Ranges.of((0, 10), wrong), 0)
+                store.read_sync([(key, Ranges.of((0, 10), wrong))], 0)
         with pytest.raises(NotFound):
-            store.read_sync(place.key("missing"), Ranges.of((0, 10)), 0)
+            store.read_sync([(place.key("missing"), Ranges.of((0, 10)))], 0)
 
     async def test_the_other_reads_without_waiting(self, place: Place) -> None:
         if not isinstance(place.store, SyncReads):
             self._lacks("SyncReads")
             return
         key, store = place.put("folder/object"), place.store
-        tail, size_bytes = store.suffix_sync(key, 24)
-        assert (bytes(tail), size_bytes, store.get_sync(key)) == (CONTENT[-24:], 1024, CONTENT)
-        together = [(bytes(tail), size) for tail, size in store.suffix_many_sync([key, key], 24)]
-        assert together == [(CONTENT[-24:], 1024)] * 2
+        assert store.get_sync(key) == CONTENT
+        for keys in ([key], [key, key]):
+            ends = [(bytes(tail), size_bytes) for tail, size_bytes in store.suffix_sync(keys, 24)]
+            assert ends == [(CONTENT[-24:], 1024)] * len(keys)
         assert store.head_sync(key) == await place.store.head(key)
         assert [meta.key for meta in store.list_sync(f"{place.prefix}/")] == [key]
+        whole = Ranges.of((0, len(CONTENT)), purpose="metadata")
+        assert [bytes(one.piece(0, 1024)) for one in store.read_sync([(key, whole)] * 2, 0)] == [CONTENT] * 2
         for read in (
             store.get_sync,
             store.head_sync,
-            lambda name: store.suffix_sync(name, 1),
-            lambda name: store.suffix_many_sync([key, name], 1),
+            lambda name: store.suffix_sync([name], 1),
+            lambda name: store.suffix_sync([key, name], 1),
+            lambda name: store.read_sync([(key, whole), (name, whole)], 0),
         ):
             with pytest.raises(NotFound):
                 read(place.key("missing"))

@@ -14,7 +14,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from lance_io.spans import Ranges
 from lance_io.store.api import ALL
 from lance_io.store.offers import SyncReads, SyncWrites
 from lance_io.testing.wrap import Request, WrappedStore, put_request
@@ -22,7 +21,7 @@ from lance_io.testing.wrap import Request, WrappedStore, put_request
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from lance_io.spans import Fetched
+    from lance_io.spans import Fetched, Ranges
     from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, Selection, SyncUpload, WritableBuffer
 
 T = TypeVar("T")
@@ -75,18 +74,13 @@ class RecordingSyncStore(RecordingStore):
     def _writes(self) -> SyncWrites:
         return cast("SyncWrites", self.inner)
 
-    def read_sync(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
-        """See `SyncReads`, like all methods here."""
-        self._note_ranges(key, ranges, gap_bytes)
-        return self._sync.read_sync(key, ranges, gap_bytes, scratch)
-
-    def read_many_sync(
+    def read_sync(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
-        """Ranges of several objects."""
+        """See `SyncReads`, like all methods here."""
         for key, ranges in wanted:
             self._note_ranges(key, ranges, gap_bytes)
-        return self._sync.read_many_sync(wanted, gap_bytes, scratch)
+        return self._sync.read_sync(wanted, gap_bytes, scratch)
 
     def read_joined_sync(
         self,
@@ -106,22 +100,11 @@ class RecordingSyncStore(RecordingStore):
         self._note(Request("get", key))
         return self._sync.get_sync(key)
 
-    def get_many_sync(self, files: Sequence[tuple[str, int]]) -> list[Buffer]:
-        """The first bytes of several objects."""
-        for key, num_bytes in files:
-            self._note_ranges(key, Ranges.of((0, num_bytes)), 0)
-        return self._sync.get_many_sync(files)
-
-    def suffix_sync(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
-        """The end of an object."""
-        self._note(Request("get", key, -num_bytes))
-        return self._sync.suffix_sync(key, num_bytes)
-
-    def suffix_many_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
-        """The ends of several objects."""
+    def suffix_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
+        """The ends of objects."""
         for key in keys:
             self._note(Request("get", key, -num_bytes))
-        return self._sync.suffix_many_sync(keys, num_bytes)
+        return self._sync.suffix_sync(keys, num_bytes)
 
     def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """Objects below a prefix."""

@@ -389,13 +389,13 @@ def test_jobs_of_small_files_hold_few_bytes(tmp_path: Path, monkeypatch: pytest.
     rows = pa.table({"n": pa.Array.from_buffers(pa.int64(), len(values) // 8, [None, pa.py_buffer(values)])})
     lance.write_dataset(rows, tmp_path / "t", max_rows_per_file=96 * KIB // 8)
     opened: list[int] = []
-    read_many = LocalStore.read_many_sync
+    read = LocalStore.read_sync
 
     def noted(self: LocalStore, asked: Any, *args: Any, **named: Any) -> Any:
         opened.append(len(asked))
-        return read_many(self, asked, *args, **named)
+        return read(self, asked, *args, **named)
 
-    monkeypatch.setattr(LocalStore, "read_many_sync", noted)
+    monkeypatch.setattr(LocalStore, "read_sync", noted)
     dataset = lance_io.dataset(tmp_path / "t", session=lance_io.Session())
     with io_stats() as seen:
         assert sum(batch.num_rows for batch in dataset.to_batches()) == rows.num_rows

@@ -37,7 +37,8 @@ def store() -> LocalStore:
 
 
 def read(store: LocalStore, path: Path, start: int, end: int) -> bytes:
-    return bytes(store.read_sync(str(path), Ranges.of((start, end)), 0).piece(0, end - start))
+    (fetched,) = store.read_sync([(str(path), Ranges.of((start, end)))], 0)
+    return bytes(fetched.piece(0, end - start))
 
 
 # -- where a URI leads ------------------------------------------------------------------------------------------------
@@ -135,9 +136,9 @@ def test_a_claim_of_terabytes_costs_no_memory(store: LocalStore, tmp_path: Path)
     path.write_bytes(b"12")
     for end in (1 << 40, (1 << 62) - 1):
         with pytest.raises(ShortRead):
-            store.read_sync(str(path), Ranges.of((0, end)), 0)
+            store.read_sync([(str(path), Ranges.of((0, end)))], 0)
     with pytest.raises(InvalidRange):
-        store.read_sync(str(path), Ranges.of((1 << 61, 1 << 62), (0, 1 << 62), (5, 1 << 62)), 0)
+        store.read_sync([(str(path), Ranges.of((1 << 61, 1 << 62), (0, 1 << 62), (5, 1 << 62)))], 0)
 
 
 def test_open_files_are_bounded(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +208,7 @@ def test_what_cannot_be_opened_is_not_found(store: LocalStore, tmp_path: Path, n
     (tmp_path / "file").write_bytes(b"1")
     (tmp_path / "loop").symlink_to("loop")
     key = f"{tmp_path}/{name}"
-    for work in (store.get_sync, store.head_sync, lambda key: store.read_sync(key, Ranges.of((0, 1)), 0)):
+    for work in (store.get_sync, store.head_sync, lambda key: store.read_sync([(key, Ranges.of((0, 1)))], 0)):
         with pytest.raises(NotFound):
             work(key)
 
@@ -402,9 +403,9 @@ def test_a_scratch_is_used_unless_the_result_is_kept(store: LocalStore, tmp_path
     (tmp_path / "f").write_bytes(bytes(range(100)))
     scratch = np.zeros(1000, np.uint8)
     ranges = Ranges.of((3, 6), (90, 95))
-    assert store.read_sync(str(tmp_path / "f"), ranges, 0, scratch).buffer is scratch
+    assert store.read_sync([(str(tmp_path / "f"), ranges)], 0, scratch)[0].buffer is scratch
     ranges.keep = True
-    assert store.read_sync(str(tmp_path / "f"), ranges, 0, scratch).buffer is not scratch
+    assert store.read_sync([(str(tmp_path / "f"), ranges)], 0, scratch)[0].buffer is not scratch
 
 
 @pytest.mark.parametrize(("gap_bytes", "num_reads", "num_bytes"), [(0, 3, 13), (10, 2, 23), (1000, 1, 105)])
@@ -412,7 +413,7 @@ def test_merged_reads_are_counted(
     store: LocalStore, tmp_path: Path, gap_bytes: int, num_reads: int, num_bytes: int
 ) -> None:
     (tmp_path / "f").write_bytes(bytes(200))
-    store.read_sync(str(tmp_path / "f"), Ranges.of((100, 105), (0, 5), (15, 18)), gap_bytes)
+    store.read_sync([(str(tmp_path / "f"), Ranges.of((100, 105), (0, 5), (15, 18)))], gap_bytes)
     counts = store.stats.snapshot()["get"]
     assert (counts.requests, counts.num_bytes) == (num_reads, num_bytes)
 
@@ -425,8 +426,8 @@ def test_many_files_at_once_are_read_as_one_by_one(store: LocalStore, tmp_path: 
         path.write_bytes(np.random.default_rng(number).bytes(5000))
         wanted.append((str(path), Ranges.of((4000 - number, 4100), (number, 2 * number), (10, 20))))
     other = LocalStore()
-    for (key, ranges), found in zip(wanted, store.read_many_sync(wanted, 50), strict=True):
-        alone = other.read_sync(key, ranges, 50)
+    for (key, ranges), found in zip(wanted, store.read_sync(wanted, 50), strict=True):
+        (alone,) = other.read_sync([(key, ranges)], 50)
         assert bytes(found.buffer) == bytes(alone.buffer)
         assert found.offsets.tolist() == alone.offsets.tolist()
         assert (found.num_reads, found.bytes_read) == (alone.num_reads, alone.bytes_read)
@@ -455,7 +456,7 @@ def test_many_files_are_read_into_one_memory(tmp_path: Path, num_files: int, wit
         for at, (start, end) in enumerate(zip(part.starts.tolist(), part.ends.tolist(), strict=True), first):
             assert memory[offsets[at] : offsets[at] + end - start] == content[start:end]
     other = LocalStore(stats=StoreStats(log_max=num_files))
-    alone = [other.read_sync(key, part, 50) for key, part in zip(keys, parts, strict=True)]
+    alone = [other.read_sync([asked], 50)[0] for asked in zip(keys, parts, strict=True)]
     assert (found.num_reads, found.bytes_read) == (
         sum(one.num_reads for one in alone),
         sum(one.bytes_read for one in alone),
@@ -478,7 +479,7 @@ def test_of_many_files_the_one_that_fails_is_named(
     os.mkfifo(tmp_path / "pipe")
     keys = [str(tmp_path / one) for one in (*others[:1], name, *others[1:])]
     with pytest.raises(kind) as caught:
-        store.read_many_sync([(key, Ranges.of((0, 50))) for key in keys], 0)
+        store.read_sync([(key, Ranges.of((0, 50))) for key in keys], 0)
     assert caught.value.path == str(tmp_path / name)
     joined = Ranges.of(*[(0, 50)] * len(keys))
     with pytest.raises(kind) as caught:

@@ -46,7 +46,7 @@ def test_a_recorded_store_keeps_its_abilities(memory: MemoryStore) -> None:
     assert not isinstance(record(LatencyStore(memory)), SyncReads)
     assert not isinstance(store, PlanReads)  # the asynchronous path is recorded read by read
     assert isinstance(LocalStore(), SyncReads) and isinstance(LocalStore(), PlanReads)
-    store.read_sync("base/data/x", Ranges.of((50, 60), (0, 10), (12, 15)), 4)
+    store.read_sync([("base/data/x", Ranges.of((50, 60), (0, 10), (12, 15)))], 4)
     assert store.log == ["get base/data/x 0-15", "get base/data/x 50-60"]
 
 

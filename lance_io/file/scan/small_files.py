@@ -234,7 +234,9 @@ class SmallFiles:
     def _batches_of(self, job: _Job) -> Iterator[Batch | Cutter]:
         sources = [source for source, _, _ in self._spans[job.first : job.end]]
         refs = [source.files[0] for source in sources]
-        bytes_max = ENDS_TO_SIZE * max(map(size_of, refs)) + ENDS_BYTES
+        bytes_max = max(map(size_of, refs))
+        if not refs[0].size_bytes:  # nor are the sizes of the others known
+            bytes_max = ENDS_TO_SIZE * bytes_max + ENDS_BYTES
         read = read_whole_files(refs, self._context, self._sinks, bytes_max)
         files: list[tuple[Any, int]] = [
             (data if len(data) == size else b"", source.num_rows)  # what is larger than expected is read in general

@@ -99,18 +99,17 @@ class LocalStore:
 
     # -- reading without waiting ------------------------------------------------------------------------------------
 
-    def read_sync(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
-        """All ranges of one file in one kernel call; see `SyncReads`."""
-        return self._read(key, ranges, gap_bytes, None if ranges.keep else scratch)
-
-    def read_many_sync(
+    def read_sync(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
-        """Ranges of several files, read by one kernel call on all cores; see `SyncReads`.
+        """Ranges of files, read by one kernel call, of several files on all cores; see `SyncReads`.
 
         Small files that are read whole to open them are closed again at once: nothing more is wanted of most.
         """
-        if len(wanted) > 1 and all(_is_whole(ranges) for _, ranges in wanted):
+        if len(wanted) == 1:
+            key, ranges = wanted[0]
+            return [self._read(key, ranges, gap_bytes, None if ranges.keep else scratch)]
+        if all(_is_whole(ranges) for _, ranges in wanted):
             return [*self._read_whole(wanted)]
         if any([ranges.keep for _, ranges in wanted]):
             scratch = None
@@ -149,32 +148,15 @@ class LocalStore:
         """A whole file, always opened afresh: small files that are rewritten in place are read this way."""
         return self._get(key)[0]
 
-    def get_many_sync(self, files: Sequence[tuple[str, int]]) -> list[Buffer]:
-        """The first bytes of several files, which are opened for that and closed again."""
-        found = read_once([(os.fsencode(key), 0, num_bytes) for key, num_bytes in files], 1)
-        read = zip(files, found, strict=True)
-        self.stats.count_many("get", [(key, size, 0, size) for (key, size), one in read if one is not None])
-        if None not in found:
-            return [one[0] for one in found if one is not None]
-        return [
-            self._first_bytes(*file) if one is None else one[0] for file, one in zip(files, found, strict=True)
-        ]  # by itself one fails with what there is to say about it
-
-    def _first_bytes(self, key: str, num_bytes: int) -> Buffer:
-        return self._read(key, Ranges.of((0, num_bytes)), 0, None).piece(0, num_bytes)
-
-    def suffix_sync(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
-        """The end of a file and its size."""
-        tail, meta = self._suffix(key, num_bytes)
-        return tail, meta.size_bytes
-
-    def suffix_many_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
-        """The ends of several files and their sizes."""
+    def suffix_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
+        """The ends of files and their sizes."""
+        if len(keys) == 1:
+            return [self._end(keys[0], num_bytes)]
         found = read_once([(os.fsencode(key), -num_bytes, 0) for key in keys], _read_threads())
         read = [(key, one) for key, one in zip(keys, found, strict=True) if one is not None]
         self.stats.count_many("get", [(key, memoryview(tail).nbytes, -num_bytes, -1) for key, (tail, _) in read])
         # by itself one fails with what there is to say about it
-        return [self.suffix_sync(key, num_bytes) if one is None else one for key, one in zip(keys, found, strict=True)]
+        return [self._end(key, num_bytes) if one is None else one for key, one in zip(keys, found, strict=True)]
 
     def head_sync(self, key: str) -> ObjectMeta:
         """Size, etag and time of a file."""
@@ -478,6 +460,10 @@ class LocalStore:
         tail, meta = self._slice_fresh(key, num_bytes)
         self.stats.count("get", key, len(tail), start=-num_bytes)
         return tail, meta
+
+    def _end(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
+        tail, meta = self._suffix(key, num_bytes)
+        return tail, meta.size_bytes
 
     def _slice_fresh(self, key: str, num_bytes: int | None) -> tuple[bytes, ObjectMeta]:
         """The last `num_bytes` (None: all) of a file as it is now."""
