@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
+    from lance_io.table.manifest.paths import ManifestName
 
     Progress = Callable[[int, int | None], object]
 
@@ -89,12 +90,14 @@ class _SortedOut:
     kept           what those refer to that stay
     old            those that go; tagged: numbers of those that stay only because of a tag
     num_young      how many stay only because they are young
+    manages_blobs  whether a version whose manifest was read has managed blobs
     """
 
     kept: References
     old: list[OldVersion] = field(default_factory=list)
     tagged: set[int] = field(default_factory=set)
     num_young: int = 0
+    manages_blobs: bool = False
 
     def keep(self, version: int, held: Held, *, asked_for: bool, young: bool) -> None:
         """Count one that stays."""
@@ -127,51 +130,23 @@ def plan_cleanup(
     place = target.place
     yield from target.handler.find_latest(place)  # finishes what a writer left half done
     held = yield from find_held(root or place, branch, blobs_of)
-    listed: list[ObjectMeta] = yield List(place.store, versions_prefix(place.path))
-    parsed = [(meta, parse_manifest_name(meta.name)) for meta in listed]
-    named = one_name_each((meta, name) for meta, name in parsed if name is not None)
-    attached = {name.version: meta for meta, name in named if name.scheme != "detached"}
+    versions = yield from _Listed.load(place)
     now_ns = target.clock.time_ns()
-    sorted_out, manages_blobs = _SortedOut(kept=held.files), False
-    chosen = candidates(attached, policy, current=current)
-    undecided: list[ObjectMeta] = []
-    for meta, name in named:
-        version = name.version
-        is_chosen = name.scheme != "detached" and version in chosen and not held.has(version)
-        if is_chosen and _is_sure_to_go(meta, policy, now_ns):
-            sorted_out.old.append(OldVersion(version, meta, time_ns(meta.last_modified) or 0))
-        else:
-            undecided.append(meta)
-    num_sure = len(sorted_out.old)
-    for start in range(0, len(undecided), READS_AT_ONCE):  # never all manifests in memory
-        if progress is not None:
-            progress(num_sure + start, len(named))
-        for meta, manifest in (
-            yield from read_manifests(place, undecided[start : start + READS_AT_ONCE], decode_manifest)
-        ):
-            one = OldVersion(manifest.version, meta, manifest.timestamp_ns)
-            asked_for = one.version in chosen and is_old(one.committed_ns, policy, now_ns=now_ns)
-            young = is_young(one.newest_ns, policy, now_ns=now_ns)
-            manages_blobs |= blobs_of is not None and has_managed_blobs(manifest)
-            if asked_for and not young and not held.has(one.version):
-                sorted_out.old.append(one)
-                continue
-            sorted_out.kept.add(manifest, (yield from managed_blobs(blobs_of, manifest)))
-            sorted_out.keep(one.version, held, asked_for=asked_for, young=young)
-    if progress is not None:
-        progress(len(named), len(named))
+    sorted_out = yield from _sort_versions(place, policy, versions, held, current, now_ns, blobs_of, progress)
     if sorted_out.tagged and policy.error_if_tagged:
         raise CleanupRefused(
             f"Cleanup error: versions {sorted(sorted_out.tagged)} would be removed, but have tags. Delete the "
             "tags, or pass error_if_tagged_old_versions=False to keep these versions",
             path=place.uri,
         )
+    old = tuple(sorted(sorted_out.old, key=lambda version: version.version))
+    manages_blobs = sorted_out.manages_blobs
     unfinished = yield from unfinished_files(place, manages_blobs=manages_blobs)
     depth = len(place.key("x")) - 1
-    there, oldest = {meta.key[depth:] for meta in listed}, min(attached)
-    files = {meta.key[depth:]: meta for meta, name in parsed if name is None and not meta.is_folder}
+    files = {meta.key[depth:]: meta for meta, name in versions.parsed if name is None and not meta.is_folder}
     files |= (yield from table_files(place, manages_blobs=manages_blobs)) | unfinished
     staged = yield from _sort_staged(target, files)
+    there, oldest = {meta.key[depth:] for meta, _ in versions.parsed}, min(versions.attached)
     written = {
         path: time_ns(meta.last_modified)
         for path, meta in files.items()
@@ -179,17 +154,15 @@ def plan_cleanup(
     }
     rules: _Rules = {"unfinished": unfinished, "delete_unverified": policy.delete_unverified, "now_ns": now_ns}
     unsure = unverified(written, sorted_out.kept, **rules)
-    versions = tuple(sorted(sorted_out.old, key=lambda one: one.version))
-    removed = yield from _verify(place, unsure, [one.file for one in versions], blobs_of)
+    removed = yield from _verify(place, unsure, [version.file for version in old], blobs_of)
     if staged is not None:
         removed.files |= {key[depth:] for key in staged.dead}
-    found = garbage(written, sorted_out.kept, removed, **rules)
     return CleanupPlan(
         policy,
-        newest=max(attached),
-        seen_ns=max(time_ns(meta.last_modified) or 0 for meta in (*listed, *files.values())),
-        versions=versions,
-        files=tuple((files[path], kind) for path, kind in found),
+        newest=max(versions.attached),
+        seen_ns=max(time_ns(meta.last_modified) or 0 for meta in (*versions.metas, *files.values())),
+        versions=old,
+        files=tuple((files[path], kind) for path, kind in garbage(written, sorted_out.kept, removed, **rules)),
         removed=removed,
         unfinished=frozenset(unfinished),
         root=root or place,
@@ -197,8 +170,81 @@ def plan_cleanup(
         kept_tags=tuple(sorted(sorted_out.tagged)),
         num_young=sorted_out.num_young,
         blobs_of=blobs_of,
-        has_other_names=len(named) < sum(name is not None for _, name in parsed),
+        has_other_names=versions.has_other_names,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The files in the folder of versions.
+
+    parsed    each with what its name says, None where that is no manifest's
+    named     manifests, of those of one version one
+    attached  these by version, but for detached ones
+    """
+
+    parsed: Sequence[tuple[ObjectMeta, ManifestName | None]]
+    named: Sequence[tuple[ObjectMeta, ManifestName]]
+    attached: Mapping[int, ObjectMeta]
+
+    @classmethod
+    def load(cls, place: Location) -> Plan[_Listed]:
+        """List them."""
+        metas: list[ObjectMeta] = yield List(place.store, versions_prefix(place.path))
+        parsed = [(meta, parse_manifest_name(meta.name)) for meta in metas]
+        named = one_name_each((meta, name) for meta, name in parsed if name is not None)
+        return cls(parsed, named, {name.version: meta for meta, name in named if name.scheme != "detached"})
+
+    @property
+    def metas(self) -> list[ObjectMeta]:
+        """All of them."""
+        return [meta for meta, _ in self.parsed]
+
+    @property
+    def has_other_names(self) -> bool:
+        """Whether a version has two names."""
+        return len(self.named) < sum(name is not None for _, name in self.parsed)
+
+
+def _sort_versions(
+    place: Location,
+    policy: CleanupPolicy,
+    versions: _Listed,
+    held: Held,
+    current: int | None,
+    now_ns: int,
+    blobs_of: BlobsOf | None,
+    progress: Progress | None,
+) -> Plan[_SortedOut]:
+    """Which versions go; manifests are read where the listing cannot decide. Parameters as for `plan_cleanup`."""
+    sorted_out = _SortedOut(kept=held.files)
+    chosen = candidates(versions.attached, policy, current=current)
+    undecided: list[ObjectMeta] = []
+    for meta, name in versions.named:
+        version = name.version
+        is_chosen = name.scheme != "detached" and version in chosen and not held.has(version)
+        if is_chosen and _is_sure_to_go(meta, policy, now_ns):
+            sorted_out.old.append(OldVersion(version, meta, time_ns(meta.last_modified) or 0))
+        else:
+            undecided.append(meta)
+    num_sure, num_named = len(sorted_out.old), len(versions.named)
+    for start in range(0, len(undecided), READS_AT_ONCE):  # never all manifests in memory
+        if progress is not None:
+            progress(num_sure + start, num_named)
+        metas = undecided[start : start + READS_AT_ONCE]
+        for meta, manifest in (yield from read_manifests(place, metas, decode_manifest)):
+            old = OldVersion(manifest.version, meta, manifest.timestamp_ns)
+            asked_for = old.version in chosen and is_old(old.committed_ns, policy, now_ns=now_ns)
+            young = is_young(old.newest_ns, policy, now_ns=now_ns)
+            sorted_out.manages_blobs |= blobs_of is not None and has_managed_blobs(manifest)
+            if asked_for and not young and not held.has(old.version):
+                sorted_out.old.append(old)
+                continue
+            sorted_out.kept.add(manifest, (yield from managed_blobs(blobs_of, manifest)))
+            sorted_out.keep(old.version, held, asked_for=asked_for, young=young)
+    if progress is not None:
+        progress(num_named, num_named)
+    return sorted_out
 
 
 def _sort_staged(target: CommitTarget, files: Mapping[str, ObjectMeta]) -> Plan[StagedObjects | None]:
