@@ -19,6 +19,7 @@ from lance_io.cli.output import show
 from lance_io.cli.tables import Pairs, Table
 from lance_io.commit.table_location import open_place
 from lance_io.errors import AlreadyExists, LanceError, NotFound
+from lance_io.lazy_names import later
 from lance_io.store.api import Selection
 from lance_io.store.cloud.client_options import HEADERS, certificates_file, tls_context
 from lance_io.store.cloud.cloud_store import CloudStore
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
 
     from lance_io.cli.tables import Shown
     from lance_io.store.api import ObjectMeta
+    from lance_io.store.s3 import loop_state
+    from lance_io.store.s3 import site as sites
     from lance_io.store.url import Location
+else:
+    loop_state = later("lance_io.store.s3.loop_state")
+    sites = later("lance_io.store.s3.site")
 
 READ_BYTES: Final = 4096
 PROBE: Final = ".lance-io-doctor-"
@@ -114,15 +120,13 @@ async def _effective(store: CloudStore[Any], options: Mapping[str, str]) -> dict
 
 
 async def _region(store: CloudStore[Any]) -> tuple[str, str]:
-    from lance_io.store.s3.loop_state import REGION_DEFAULT
-
     state = store._loop().state
     try:
         await state.prepare()
         region = str(state.region)
     except LanceError:
-        return REGION_DEFAULT, "default"
-    return region, "default" if region == REGION_DEFAULT else "profile"
+        return loop_state.REGION_DEFAULT, "default"
+    return region, "default" if region == loop_state.REGION_DEFAULT else "profile"
 
 
 async def _credentials(store: CloudStore[Any]) -> tuple[str, str]:
@@ -153,9 +157,7 @@ async def _reach(store: CloudStore[Any], steps: _Steps) -> None:
     """Resolve the host's name, and connect; that of a proxy, where there is one."""
     state = store._loop().state
     if store.scheme == "s3":
-        from lance_io.store.s3.site import Address
-
-        address = Address(store.options, state.region)  # type: ignore[arg-type]
+        address = sites.Address(store.options, state.region)  # type: ignore[arg-type]
         url = f"{address.scheme}://{address.host}"
     else:
         url = store.options.endpoint or "https://storage.googleapis.com"

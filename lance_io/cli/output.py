@@ -14,18 +14,21 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.cli.tables import is_terminal
+from lance_io.lazy_names import later
 from lance_io.reads.scan.io_plan import format_bytes
 from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import ModuleType
 
     from rich.progress import Progress
 
+    from lance_io.cli import drawing
     from lance_io.cli.tables import Shown
 
     Report = dict[str, Any]
+else:
+    drawing = later("lance_io.cli.drawing")  # slow to load, and JSON needs none of it
 
 T = TypeVar("T")
 
@@ -41,7 +44,7 @@ def show(report: Report, as_json: bool, render: Callable[[Report], Shown]) -> No
         return
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or pipe that is not UTF-8 gets what it has signs for
         sys.stdout.reconfigure(errors="backslashreplace")
-    _drawing().draw(render(report))
+    drawing.draw(render(report))
 
 
 def _json(report: Any, encoding: str) -> str:
@@ -52,13 +55,6 @@ def _json(report: Any, encoding: str) -> str:
     except UnicodeEncodeError:
         return json.dumps(report, indent=2)
     return text
-
-
-def _drawing() -> ModuleType:
-    """What draws: it is slow to load, and JSON needs none of it."""
-    from lance_io.cli import drawing
-
-    return drawing
 
 
 def plain(value: Any) -> Any:
@@ -94,7 +90,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
     if not is_terminal(sys.stderr):
         yield lambda: None
         return
-    bar = _drawing().steps_bar(total)
+    bar = drawing.steps_bar(total)
     task = bar.add_task(what, total=total)
     with _show_later(bar):
         yield lambda: bar.advance(task)
@@ -110,7 +106,7 @@ def transfer(what: str, total_rows: int | None) -> Iterator[Callable[[int, int],
     if not is_terminal(sys.stderr):
         yield lambda num_rows, num_bytes: None
         return
-    bar = _drawing().transfer_bar(total_rows)
+    bar = drawing.transfer_bar(total_rows)
     meter = Meter(total_rows)
     task = bar.add_task(what, total=total_rows, done=meter.text())
     with _show_later(bar):

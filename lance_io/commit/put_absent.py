@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from lance_io.commit.handler import Created, NewVersion, StagedObjects, Taken
 from lance_io.commit.latest import find_latest, find_latest_and, find_version, list_after
 from lance_io.errors import AlreadyExists, CommitUnknownError, LanceError, NotFound, StoreError
+from lance_io.lazy_names import later
 from lance_io.plans.plan import Pause
 from lance_io.plans.store_requests import Head, ProbeCreate, Put, Read
 from lance_io.records import dataclass
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 
     from lance_io.commit.latest import VersionFile
     from lance_io.plans.plan import Plan
+    from lance_io.store import probe
     from lance_io.store.api import Buffer, Durability, ObjectStore
     from lance_io.store.url import Location
+else:
+    probe = later("lance_io.store.probe")  # which reads do not need
 
 T = TypeVar("T")
 
@@ -60,9 +64,7 @@ class PutAbsentHandler:
 
     def check(self, place: Location) -> None:
         """See `CommitHandler`: the store has to decide."""
-        from lance_io.store.probe import refuse_undecided  # what reads needs none of it
-
-        refuse_undecided(place.store)
+        probe.refuse_undecided(place.store)
 
     def prepare(self, place: Location) -> Plan[None]:
         """Try out once per bucket whether the store keeps its promise."""

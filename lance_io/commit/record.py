@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lance_io.commit.latest import newer_key, read_named
 from lance_io.errors import FormatError, LanceError, NotFound
+from lance_io.lazy_names import later
 from lance_io.plans.store_requests import Read, ReadCopied
 from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, read_section
 from lance_io.table.manifest.paths import transaction_path
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer
     from lance_io.store.url import Location
+    from lance_io.table.transaction import transaction as transactions
     from lance_io.table.transaction.transaction import Transaction
+else:
+    transactions = later("lance_io.table.transaction.transaction")
 
 
 def read_manifest(place: Location, key: str, version: int, *, is_kept: bool = False) -> Plan[tuple[Manifest, Buffer]]:
@@ -51,15 +55,13 @@ def recorded_transaction(
 
     key, origin, data  the manifest file's name, what it says, and all its bytes
     """
-    from lance_io.table.transaction.transaction import decode_transaction
-
     try:
         if origin.transaction_offset is not None:
-            return decode_transaction(read_section(data, origin.transaction_offset, what="transaction"))
+            return transactions.decode_transaction(read_section(data, origin.transaction_offset, what="transaction"))
         if not origin.transaction_file:
             return None
         key = place.key(transaction_path(origin.transaction_file))
-        return decode_transaction((yield Read(place.store, key)))
+        return transactions.decode_transaction((yield Read(place.store, key)))
     except NotFound:
         return None
     except LanceError as error:

@@ -15,15 +15,24 @@ from urllib.parse import parse_qsl
 
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
+from lance_io.lazy_names import later
 from lance_io.store.storage_options import normalize
 from lance_io.store.url import open_store, uri_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lance_io.commit import dynamodb, external
+    from lance_io.commit import lock as locks
     from lance_io.commit.handler import CommitHandler
     from lance_io.commit.lock import CommitLock
+    from lance_io.store.s3 import bucket as s3
     from lance_io.store.url import Location
+else:
+    locks = later("lance_io.commit.lock")
+    dynamodb = later("lance_io.commit.dynamodb")
+    external = later("lance_io.commit.external")
+    s3 = later("lance_io.store.s3.bucket")
 
 DATABASE_ENDPOINTS = (
     "dynamodb_endpoint",
@@ -58,9 +67,8 @@ def open_place(
 def _handler(commit_lock: CommitLock | None) -> CommitHandler:
     if not commit_lock:
         return PutAbsentHandler()
-    from lance_io.commit.lock import LockHandler
 
-    return LockHandler(commit_lock)
+    return locks.LockHandler(commit_lock)
 
 
 def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> tuple[Location, CommitHandler]:
@@ -70,12 +78,8 @@ def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> 
         raise UsageError(f"{uri}: expected {SCHEME}://bucket/path?{TABLE_PARAMETER}=table, and no other parameter")
     location = open_store(f"s3://{rest}", storage_options)
 
-    from lance_io.commit.dynamodb import DynamoManifestStore
-    from lance_io.commit.external import ExternalHandler
-    from lance_io.store.s3.bucket import S3Store
-
-    assert isinstance(location.store, S3Store)
+    assert isinstance(location.store, s3.S3Store)
     s3_options, options = location.store.options, normalize(storage_options)
     named = [options.get(name) for name in DATABASE_ENDPOINTS]
     endpoint = next(filter(None, named), None) or os.environ.get("DYNAMODB_ENDPOINT") or s3_options.database_endpoint
-    return location, ExternalHandler(DynamoManifestStore(parameters[0][1], s3_options, endpoint))
+    return location, external.ExternalHandler(dynamodb.DynamoManifestStore(parameters[0][1], s3_options, endpoint))

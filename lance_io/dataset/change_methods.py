@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
 from lance_io.dataset.metadata_methods import AsyncMetadataChanges, MetadataChanges, warn_deprecated
+from lance_io.lazy_names import later
 from lance_io.limits import CLEANUP_FILES_SHOWN
-from lance_io.plans.lazy_module import later, later_plans
+from lance_io.plans.lazy_module import later_plans
 from lance_io.reads.run_plan import run_change
 from lance_io.store.provided_options import with_provider
 from lance_io.store.url import uri_on

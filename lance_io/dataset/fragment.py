@@ -8,7 +8,8 @@ from lance_io import runtime
 from lance_io.dataset import scanner as scanners
 from lance_io.errors import UsageError
 from lance_io.file.row_indices import row_numbers
-from lance_io.plans.lazy_module import later, later_plans, load
+from lance_io.lazy_names import later
+from lance_io.plans.lazy_module import later_plans, load
 from lance_io.reads.properties import FragmentProperties
 from lance_io.reads.run_plan import AsyncFace, SyncFace, run, run_awaited
 from lance_io.reads.scan.scan_arguments import SCAN_KEYWORDS, named

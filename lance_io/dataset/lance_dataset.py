@@ -27,9 +27,10 @@ from lance_io.dataset.clone_methods import AsyncDatasetClones, DatasetClones
 from lance_io.dataset.opening import Opening
 from lance_io.dataset.row_methods import AsyncDatasetRows, DatasetRows
 from lance_io.errors import UsageError
+from lance_io.lazy_names import later
 from lance_io.limits import COMMIT_TIMEOUT
 from lance_io.not_offered import DatasetNotOffered
-from lance_io.plans.lazy_module import later, later_plans
+from lance_io.plans.lazy_module import later_plans
 from lance_io.reads.open_version import check_out, latest_of, open_options, open_steps
 from lance_io.reads.properties import DatasetProperties
 from lance_io.reads.run_plan import run, run_async, run_sync

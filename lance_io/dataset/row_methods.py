@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import UsageError
-from lance_io.plans.lazy_module import later, later_plans
+from lance_io.lazy_names import later
+from lance_io.plans.lazy_module import later_plans
 from lance_io.reads.properties import DatasetProperties
 from lance_io.reads.run_plan import AsyncFace, SyncFace
 from lance_io.reads.scan.scan_arguments import SCAN_KEYWORDS, named

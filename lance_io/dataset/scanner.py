@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from lance_io import runtime
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.lazy_names import later
 from lance_io.not_offered import ScannerBuilderNotOffered
-from lance_io.plans.lazy_module import later, later_plans
+from lance_io.plans.lazy_module import later_plans
 from lance_io.plans.plan import drive_in_thread
 from lance_io.reads.properties import FragmentProperties
 from lance_io.reads.run_plan import AsyncFace, SyncFace

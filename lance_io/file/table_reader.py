@@ -23,6 +23,7 @@ from lance_io.file.take.take_files import take, warm
 from lance_io.file.take.take_pieces import PiecewiseTake
 from lance_io.file.value_check import check_values
 from lance_io.format.error_context import place_error
+from lance_io.lazy_names import later
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.row_bytes import check_row_bytes, fixed_bits
 from lance_io.plans.cpu_requests import Compute
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.file.open.file_source import FragmentSource, ReadContext
+    from lance_io.file.scan import readahead as readaheads
+    from lance_io.file.scan import scan_async, scan_sync
     from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.scan.readahead import Span
     from lance_io.file.take.take_files import Items, Taken
@@ -44,6 +47,10 @@ if TYPE_CHECKING:
 
     Pick = tuple[FragmentSource, IntArray]
     Part = tuple[FragmentSource, int]
+else:
+    readaheads = later("lance_io.file.scan.readahead")
+    scan_sync = later("lance_io.file.scan.scan_sync")
+    scan_async = later("lance_io.file.scan.scan_async")
 
 
 class TableReader:
@@ -142,11 +149,8 @@ class TableReader:
         first_rows  of the first batch, where the consumer may want no more: the scan begins with them, and goes ahead
                     twice as far with what is taken (`scan/slow_start.py`); None to go ahead at once
         """
-        from lance_io.file.scan.readahead import readahead
-        from lance_io.file.scan.scan_sync import scan_sync
-
-        ahead = readahead(pieces_ahead, spans_ahead, first_rows)
-        batches = scan_sync(self.context, self.projection, spans, batch_rows, ahead)
+        ahead = readaheads.readahead(pieces_ahead, spans_ahead, first_rows)
+        batches = scan_sync.scan_sync(self.context, self.projection, spans, batch_rows, ahead)
         return self._checked_sync(spans, batches) if self.context.checks_values else batches
 
     def scan(
@@ -164,11 +168,8 @@ class TableReader:
         in_order    False for the batches of whichever span has one ready; those of one span still come in row order
         first_rows  see `scan_joined`; of no effect without order
         """
-        from lance_io.file.scan.readahead import readahead
-        from lance_io.file.scan.scan_async import scan, scan_unordered
-
-        driver = scan if in_order or len(spans) < 2 else scan_unordered
-        ahead = readahead(pieces_ahead, spans_ahead, first_rows if driver is scan else None)
+        driver = scan_async.scan if in_order or len(spans) < 2 else scan_async.scan_unordered
+        ahead = readaheads.readahead(pieces_ahead, spans_ahead, first_rows if driver is scan_async.scan else None)
         batches = driver(self.context, self.projection, spans, batch_rows, ahead)
         return self._check_values(spans, batches) if self.context.checks_values else batches
 
@@ -238,14 +239,10 @@ class _ReadColumns:
     spans: Sequence[Span]
 
     def answer_sync(self) -> list[pa.ChunkedArray]:
-        from lance_io.file.scan.scan_sync import read_sync
-
-        return read_sync(self.context, self.projection, self.spans)
+        return scan_sync.read_sync(self.context, self.projection, self.spans)
 
     async def answer_async(self) -> list[pa.ChunkedArray]:
-        from lance_io.file.scan.scan_async import read
-
-        return await read(self.context, self.projection, self.spans)
+        return await scan_async.read(self.context, self.projection, self.spans)
 
 
 def _columns(taken: Taken) -> list[pa.Array]:

@@ -28,16 +28,23 @@ from lance_io.filters.expressions.expression_tree import (
 from lance_io.filters.expressions.sql_types import is_string
 from lance_io.filters.expressions.stored_json import value_type
 from lance_io.filters.syntax.arrow_expressions import from_arrow
+from lance_io.lazy_names import later
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy as np
 
-    from lance_io.filters.binding.sql_binder import SqlBinder
+    from lance_io.filters.binding import sql_binder
     from lance_io.filters.expressions.expression_tree import Expr
+    from lance_io.filters.syntax import sql_dialect, sql_text
     from lance_io.format.schema import Field, Schema
     from lance_io.spans import IntArray
+else:
+    # for text only: the parser takes a while to load
+    sql_dialect = later("lance_io.filters.syntax.sql_dialect")
+    sql_binder = later("lance_io.filters.binding.sql_binder")
+    sql_text = later("lance_io.filters.syntax.sql_text")
 
 
 _SHOWN: Final = 200  # characters of an expression in a message
@@ -217,9 +224,7 @@ def check_change(given: object) -> None:
     `order`. Reads ignore that, as pylance does; a change would touch rows that were not meant.
     """
     if isinstance(given, str):
-        from lance_io.filters.syntax.sql_dialect import check_all_used  # for text only
-
-        check_all_used(given)
+        sql_dialect.check_all_used(given)
 
 
 def _bind_text(text: str, schema: pa.Schema, has_sides: bool) -> Expr:
@@ -232,9 +237,6 @@ def _bind_text(text: str, schema: pa.Schema, has_sides: bool) -> Expr:
     return bound
 
 
-def _parse(text: str, schema: pa.Schema, has_sides: bool = False) -> tuple[Expr, SqlBinder]:
+def _parse(text: str, schema: pa.Schema, has_sides: bool = False) -> tuple[Expr, sql_binder.SqlBinder]:
     """The tree of a text, and what binds it."""
-    from lance_io.filters.binding.sql_binder import SqlBinder  # for text only: the parser takes a while to load
-    from lance_io.filters.syntax.sql_text import from_text
-
-    return from_text(text), SqlBinder(schema, has_sides=has_sides)
+    return sql_text.from_text(text), sql_binder.SqlBinder(schema, has_sides=has_sides)

@@ -1,40 +1,24 @@
-"""Modules that are imported when something of them is first used: a new process reaches its first row without them.
+"""Modules of plans that are imported when something of them is first used: see `later` (`lazy_names.py`).
 
 if TYPE_CHECKING:
-    from lance_io.dataset import scanner as scanners
-    from lance_io.reads.version import describe as descriptions
+    from lance_io.reads.metadata import describe
 else:
-    scanners = later("lance_io.dataset.scanner")
-    descriptions = later_plans("lance_io.reads.metadata.describe")
-
-They count as imports all the same: `tests/test_layers.py` looks for circles through them, too.
+    describe = later_plans("lance_io.reads.metadata.describe")
 """
 
 from __future__ import annotations
 
+import sys
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lance_io.lazy_names import Later
 from lance_io.plans.plan import Import
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from lance_io.plans.plan import Plan
-
-
-class Later:
-    """A module that may not have been imported yet."""
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = name
-
-    def __repr__(self) -> str:
-        return f"later({self.__name__!r})"
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self.__name__), attribute)
 
 
 class LaterPlans(Later):
@@ -56,14 +40,9 @@ class LaterPlans(Later):
         return (yield from super().__getattr__(function)(*given, **options))
 
 
-def later(name: str) -> Any:
-    """The module of this name; every use of an attribute looks there."""
-    return Later(name)
-
-
 def later_plans(name: str) -> Any:
     """The module of this name, whose functions give plans: on a loop a thread imports it when one is run."""
-    return LaterPlans(name)
+    return LaterPlans(name, sys._getframe(1).f_globals)
 
 
 def load(*modules: ModuleType | Later) -> Import:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.errors import FormatError, LanceError, NotFound, StoreError, UsageError
 from lance_io.io import trace_events
-from lance_io.plans.lazy_module import later
+from lance_io.lazy_names import later
 from lance_io.plans.store_requests import Read
 from lance_io.reads.version.object_keys import branch_location, table_root
 from lance_io.reads.version.row_counts import with_row_counts

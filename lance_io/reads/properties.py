@@ -6,7 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from lance_io.plans.lazy_module import later
+from lance_io.lazy_names import later
 from lance_io.store.provided_options import source_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
 from lance_io.io import call_metrics
-from lance_io.plans.lazy_module import later
+from lance_io.lazy_names import later
 from lance_io.plans.plan import begin_in_thread, drive_async, drive_in_thread, drive_sync
 from lance_io.store.offers import offers_sync_reads
 

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import UsageError
+from lance_io.lazy_names import later
 from lance_io.spark.options import is_moment, parse_options
 
 if TYPE_CHECKING:
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lance_io.dataset import distributed
+    from lance_io.spark import engine, source
+    from lance_io.spark.read import read_plan
     from lance_io.spark.read.read_plan import ReadPlan
+else:
+    source = later("lance_io.spark.source")
+    engine = later("lance_io.spark.engine")
+    read_plan = later("lance_io.spark.read.read_plan")
+    distributed = later("lance_io.dataset.distributed")
 
 _NAME = "lance_io"
 _MODES = ("append", "overwrite")
@@ -31,13 +40,11 @@ def register(spark: SparkSession, name: str = _NAME) -> None:
     only this program has on its path), where the `pyspark_*` package of somebody else fails to import, which hides all
     others from Spark, and for another name.
     """
-    from lance_io.spark.source import LanceDataSource
-
     if name == _NAME:
-        spark.dataSource.register(LanceDataSource)
+        spark.dataSource.register(source.LanceDataSource)
         return
 
-    class Named(LanceDataSource):
+    class Named(source.LanceDataSource):
         @classmethod
         def name(cls) -> str:
             return name
@@ -64,12 +71,9 @@ def plan(uri: str, **options: Any) -> ReadPlan:
     uri, options  as for `read_table`
     Raises what loading the table would raise.
     """
-    from lance_io.spark.engine import open_version
-    from lance_io.spark.read.read_plan import plan_read, read_scan
-
     checked = parse_options({**option_texts(options), "path": uri}, "read")
-    version = open_version(checked)
-    return plan_read(version, checked, read_scan(version, checked))
+    version = engine.open_version(checked)
+    return read_plan.plan_read(version, checked, read_plan.read_scan(version, checked))
 
 
 def count(uri: str, **options: Any) -> int:
@@ -81,12 +85,9 @@ def count(uri: str, **options: Any) -> int:
     uri, options  as for `read_table`
     Raises what loading the table would raise.
     """
-    from lance_io.spark.engine import io_buffer_bytes, open_version
-    from lance_io.spark.read.read_plan import read_scan
-
     checked = parse_options({**option_texts(options), "path": uri}, "read")
-    version = open_version(checked)  # none of the columns is read, yet a wrong name stays a mistake
-    return version.count(read_scan(version, checked), io_buffer_bytes=io_buffer_bytes(checked))
+    version = engine.open_version(checked)  # none of the columns is read, yet a wrong name stays a mistake
+    return version.count(read_plan.read_scan(version, checked), io_buffer_bytes=engine.io_buffer_bytes(checked))
 
 
 def write_table(df: DataFrame, uri: str, mode: str = "append", *, files: int | None = None, **options: Any) -> None:
@@ -118,11 +119,8 @@ def cleanup_job(uri: str, job_id: str, **options: Any) -> list[str]:
     options  `storage` and others of where the table is
     Raises what reading the table raises: nothing is removed on a guess. `UsageError` for a table with branches.
     """
-    from lance_io.dataset import distributed
-    from lance_io.spark.engine import table_place
-
     checked = parse_options({**option_texts(options), "path": uri}, "write")
-    return distributed.remove_job_files(table_place(checked), job_id)
+    return distributed.remove_job_files(engine.table_place(checked), job_id)
 
 
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from lance_io.lazy_names import later
 from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
@@ -23,6 +24,22 @@ if TYPE_CHECKING:
         DataSourceStreamReader,
     )
     from pyspark.sql.types import StructType
+
+    from lance_io.spark import engine, worker_tuning
+    from lance_io.spark import options as option_parsing
+    from lance_io.spark.read import read_plan
+    from lance_io.spark.read import reader as readers
+    from lance_io.spark.stream import stream_sink, stream_source
+    from lance_io.spark.write import writer as writers
+else:
+    engine = later("lance_io.spark.engine")
+    option_parsing = later("lance_io.spark.options")
+    read_plan = later("lance_io.spark.read.read_plan")
+    worker_tuning = later("lance_io.spark.worker_tuning")
+    readers = later("lance_io.spark.read.reader")
+    writers = later("lance_io.spark.write.writer")
+    stream_source = later("lance_io.spark.stream.stream_source")
+    stream_sink = later("lance_io.spark.stream.stream_sink")
 
 
 class LanceDataSource(DataSource):
@@ -40,45 +57,30 @@ class LanceDataSource(DataSource):
 
         Raises what `parse_options` and opening a table raise.
         """
-        from lance_io.spark.engine import open_version
-        from lance_io.spark.options import parse_schema_options
-        from lance_io.spark.read.read_plan import read_schema
-        from lance_io.spark.worker_tuning import freeze_loaded
-
-        options = parse_schema_options(self._given)
-        version = open_version(options)
+        options = option_parsing.parse_schema_options(self._given)
+        version = engine.open_version(options)
         self._version = version.to_bytes()
-        schema = read_schema(version, options)
-        freeze_loaded(options)
+        schema = read_plan.read_schema(version, options)
+        worker_tuning.freeze_loaded(options)
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query; `schema` is what Spark expects, the user's own included."""
-        from lance_io.spark.options import parse_options
-        from lance_io.spark.read.reader import LanceReader
-
-        return LanceReader(parse_options(self._given, "read"), schema, self._version)
+        return readers.LanceReader(option_parsing.parse_options(self._given, "read"), schema, self._version)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """The writer of a batch query."""
-        from lance_io.spark.options import parse_options
-        from lance_io.spark.write.writer import LanceWriter
-
-        return LanceWriter(parse_options(self._given, "write"), schema, overwrite)
+        return writers.LanceWriter(option_parsing.parse_options(self._given, "write"), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a streaming query."""
-        from lance_io.spark.options import parse_options
-        from lance_io.spark.stream.stream_source import stream_reader
-
-        return stream_reader(parse_options(self._given, "stream_read"), schema)
+        return stream_source.stream_reader(option_parsing.parse_options(self._given, "stream_read"), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The writer of a streaming query; `overwrite` in complete mode."""
-        from lance_io.spark.options import parse_options
-        from lance_io.spark.stream.stream_sink import LanceStreamWriter
-
-        return LanceStreamWriter(parse_options(self._given, "stream_write"), schema, overwrite)
+        return stream_sink.LanceStreamWriter(
+            option_parsing.parse_options(self._given, "stream_write"), schema, overwrite
+        )
 
     @property
     def _given(self) -> dict[str, str]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.lazy_names import later
 from lance_io.records import dataclass
 from lance_io.redaction import hide_secrets
 from lance_io.runtime import in_thread, load_modules
@@ -37,22 +38,36 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from lance_io.store import memory
     from lance_io.store.api import ObjectStore
+    from lance_io.store.azure import container as azure
+    from lance_io.store.filesystem import place as filesystems
+    from lance_io.store.gcs import gcs_store as gcs
+    from lance_io.store.local import disk
     from lance_io.store.memory import MemoryStore
     from lance_io.store.provided_options import OptionsSource
+    from lance_io.store.s3 import bucket as s3
+else:
+    disk = later("lance_io.store.local.disk")
+    memory = later("lance_io.store.memory")
+    s3 = later("lance_io.store.s3.bucket")
+    gcs = later("lance_io.store.gcs.gcs_store")
+    azure = later("lance_io.store.azure.container")
+    filesystems = later("lance_io.store.filesystem.place")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
 _NOT_YET = frozenset({"s3+ddb"})
+_AZURE = frozenset({"az", "abfs", "abfss"})
 _CLIENTS = {  # what a scheme's store imports
     **dict.fromkeys(("file", "file-object-store"), ("lance_io.store.local.disk",)),
     **dict.fromkeys(("memory", "shared-memory"), ("lance_io.store.memory",)),
     **dict.fromkeys(("s3", "s3a", "oss"), ("lance_io.store.s3.bucket", "lance_io.store.http.gets")),
     "gs": ("lance_io.store.gcs.gcs_store", "lance_io.store.http.gets"),
-    **dict.fromkeys(("az", "abfs", "abfss"), ("lance_io.store.azure.container", "lance_io.store.http.gets")),
+    **dict.fromkeys(_AZURE, ("lance_io.store.azure.container", "lance_io.store.http.gets")),
     "s3+ddb": ("lance_io.store.s3.bucket", "aiobotocore.session"),
 }
-_PROVIDED = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss", "s3+ddb"})  # may ask for storage options
+_PROVIDED = frozenset({"s3", "s3a", "gs", *_AZURE, "s3+ddb"})  # may ask for storage options
 _OTHERS = ("lance_io.store.filesystem.place", "fsspec.core", "lance_io.store.filesystem.fsspec_calls")
 _TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # what a URL loses wherever it stands
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
@@ -124,14 +139,12 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     this release does not open, `ModuleNotFoundError` if the scheme's client library is missing.
     """
     text = uri_text(uri)
+    options, source = normalize(storage_options), source_of(storage_options)
     if isinstance(uri, FilesystemUri):
-        from lance_io.store.filesystem.place import open_filesystem
-
-        _expect_no_provider(source_of(storage_options), "filesystem=")
-        filesystem = open_filesystem(uri.filesystem, storage_options)
+        _expect_no_provider(source, "filesystem=")
+        filesystem = filesystems.open_filesystem(uri.filesystem, storage_options)
         key = filesystem.key_of(text)
         return Location(filesystem, key, key)
-    options, source = normalize(storage_options), source_of(storage_options)
     if _SHORT_FILE.match(text):
         text = _long_file(text)
     match = _SCHEME.match(text)
@@ -140,42 +153,21 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     if scheme in _CLIENTS:
         tell_unknown(options, stacklevel=3)
     if scheme in ("file", "file-object-store"):
-        from lance_io.store.local.disk import LocalStore
-
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
         planned = planning(options)
-        return Location(LocalStore(profile=LOCAL.with_options(planned), durability=durability(planned)), path, path)
+        local = disk.LocalStore(profile=LOCAL.with_options(planned), durability=durability(planned))
+        return Location(local, path, path)
     if scheme in ("memory", "shared-memory"):
         return _in_memory(scheme, rest, text, options)
-    if scheme == "oss":
-        from lance_io.store.s3.bucket import open_oss
-
-        bucket, path = _cloud_place(scheme, rest)
-        _expect_no_provider(source, scheme)
-        return Location(open_oss(bucket, options), path, f"oss://{_without_end(rest)}".rstrip("/"))
-    if scheme in ("s3", "s3a"):
-        from lance_io.store.s3.bucket import open_s3
-
-        bucket, path = _cloud_place(scheme, rest)
-        return Location(open_s3(bucket, options, source), path, f"s3://{_without_end(rest)}".rstrip("/"))
-    if scheme == "gs":
-        from lance_io.store.gcs.gcs_store import open_gcs
-
-        bucket, path = _cloud_place(scheme, rest)
-        return Location(open_gcs(bucket, options, source), path, f"gs://{_without_end(rest)}".rstrip("/"))
-    if scheme in ("az", "abfs", "abfss"):
-        from lance_io.store.azure.container import open_azure
-
-        authority, path = _cloud_place(scheme, rest, has_account=True)
-        return Location(open_azure(authority, options, source), path, f"{scheme}://{_without_end(rest)}".rstrip("/"))
     if scheme in _NOT_YET:
         raise UnsupportedError(f"{text}: this release opens local paths, s3://, gs:// and az://, not {scheme}://")
-    _expect_no_provider(source, scheme)
-    from lance_io.store.filesystem.place import open_fsspec_url
-
-    found = open_fsspec_url(text, storage_options)
-    if found is not None:
-        return Location(*found, text.rstrip("/"))
+    if scheme not in _PROVIDED:
+        _expect_no_provider(source, scheme)
+    if scheme in _CLIENTS:
+        return _open_bucket(scheme, rest, options, source)
+    opened = filesystems.open_fsspec_url(text, storage_options)
+    if opened is not None:
+        return Location(*opened, text.rstrip("/"))
     raise UsageError(
         f"No object store provider found for scheme: '{scheme}' in {text!r}; what fsspec knows takes "
         "pip install 'lance_io[fsspec]'"
@@ -184,13 +176,26 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
 
 def _in_memory(scheme: str, rest: str, text: str, options: Mapping[str, str]) -> Location:
     """In a store of its own, or in the one of this process that the URI names."""
-    from lance_io.store.memory import MemoryStore
-
     name, _, path = rest.partition("/")
     _expect_no_user(scheme, name)
     if scheme == "memory":
-        return Location(MemoryStore(profile=MEMORY.with_options(planning(options))), rest.strip("/"), text)
-    return Location(_shared.setdefault(name, MemoryStore(name)), path.strip("/"), text)
+        return Location(memory.MemoryStore(profile=MEMORY.with_options(planning(options))), rest.strip("/"), text)
+    return Location(_shared.setdefault(name, memory.MemoryStore(name)), path.strip("/"), text)
+
+
+def _open_bucket(scheme: str, rest: str, options: Mapping[str, str], source: OptionsSource | None) -> Location:
+    """What `scheme://` + `rest` names in a bucket or a container."""
+    bucket, path = _cloud_place(scheme, rest, has_account=scheme in _AZURE)
+    store: ObjectStore
+    if scheme in _AZURE:
+        store = azure.open_azure(bucket, options, source)
+    elif scheme == "gs":
+        store = gcs.open_gcs(bucket, options, source)
+    elif scheme == "oss":
+        store = s3.open_oss(bucket, options)
+    else:
+        store, scheme = s3.open_s3(bucket, options, source), "s3"
+    return Location(store, path, f"{scheme}://{_without_end(rest)}".rstrip("/"))
 
 
 def _expect_no_provider(source: OptionsSource | None, scheme: str) -> None:
@@ -203,9 +208,8 @@ def is_opened_by_fsspec(uri: str) -> bool:
     match = _SCHEME.match(uri)
     if match is None or match[1].lower() in _CLIENTS or match[1].lower() in _NOT_YET:
         return False
-    from lance_io.store.filesystem.place import is_known
 
-    return is_known(match[1].lower())
+    return filesystems.is_known(match[1].lower())
 
 
 async def load_client(uri: Any, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -221,9 +225,7 @@ async def load_client(uri: Any, storage_options: Mapping[str, Any] | None = None
     with suppress(ModuleNotFoundError):
         await load_modules(*_CLIENTS.get(scheme, _OTHERS))
         if scheme not in _CLIENTS:
-            from lance_io.store.filesystem.place import load_protocol
-
-            await in_thread(load_protocol, scheme)
+            await in_thread(filesystems.load_protocol, scheme)
     source = source_of(storage_options)
     if source is not None and scheme in _PROVIDED:
         await in_thread(source.first, normalize(storage_options))

@@ -6,12 +6,13 @@ import ast
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import lance_io
-from lance_io.plans.lazy_module import later, later_plans
+from lance_io.lazy_names import Later, later
+from lance_io.plans.lazy_module import later_plans
 from lance_io.plans.plan import Import
 
 if TYPE_CHECKING:
@@ -41,6 +42,14 @@ def test_a_module_is_imported_when_it_is_used(slow: str) -> None:
     module = later(slow)
     assert slow not in sys.modules and repr(module) == "later('slow_plans')"
     assert module.LIMIT == 3 and slow in sys.modules
+
+
+def test_a_module_takes_the_place_of_what_stood_for_it(slow: str) -> None:
+    user: dict[str, Any] = {"later": later}
+    exec(f"door = same = later({slow!r})", user)
+    before = user["door"]
+    assert isinstance(before, Later) and before.LIMIT == 3
+    assert user["door"] is user["same"] is sys.modules[slow] and before.LIMIT == 3
 
 
 def test_a_plan_asks_for_its_module_first(slow: str) -> None:

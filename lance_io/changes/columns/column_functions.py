@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.changes.columns.batch_udf import BatchUDF
 from lance_io.changes.columns.new_columns import NewColumns, open_columns
 from lance_io.errors import OperationError, UsageError
+from lance_io.lazy_names import later
 from lance_io.levels.arrays import empty_batch
 from lance_io.limits import BATCH_ROWS
 from lance_io.plans.cpu_requests import Call
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.changes.columns import column_checkpoint
     from lance_io.changes.columns.column_checkpoint import ColumnCheckpoint
     from lance_io.format.schema import Schema
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
     from lance_io.reads.memory_limit import ScanBounds
     from lance_io.reads.version.state import DatasetState
+else:
+    column_checkpoint = later("lance_io.changes.columns.column_checkpoint")  # loads SQLite
 
 
 def columns_by_function(
@@ -93,10 +97,8 @@ class _Function:
         return self._checkpoint
 
     def _make_checkpoint(self, schema: Schema) -> ColumnCheckpoint:
-        from lance_io.changes.columns.column_checkpoint import ColumnCheckpoint  # loads SQLite
-
         assert self._function.checkpoint_file is not None
-        return ColumnCheckpoint(self._function.checkpoint_file, self._state, schema, self._columns)
+        return column_checkpoint.ColumnCheckpoint(self._function.checkpoint_file, self._state, schema, self._columns)
 
     def _values_of(self, fragment_id: int) -> Stream:
         found = yield open_columns(self._state, fragment_id, self._columns, self._options)

@@ -27,9 +27,9 @@ from lance_io.changes.write.data_files import NextBatch
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.errors import BindError, EvaluationError, OperationError, SchemaError
 from lance_io.format.version import V0_1
+from lance_io.lazy_names import later
 from lance_io.levels.join import join_batches
 from lance_io.plans.cpu_requests import Compute
-from lance_io.plans.lazy_module import later
 from lance_io.plans.plan import Import, RollBackOnError
 from lance_io.plans.streams import Items, Next, Open, iterate_async, iterate_sync
 from lance_io.reads.scan.execute import projected_batches

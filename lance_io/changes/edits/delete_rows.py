@@ -18,8 +18,8 @@ from lance_io.changes.edits.row_progress import RowProgress
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.errors import EvaluationError, OperationError, UsageError
 from lance_io.io import trace_events
+from lance_io.lazy_names import later
 from lance_io.levels.arrays import values_of
-from lance_io.plans.lazy_module import later
 from lance_io.plans.plan import Import, RollBackOnError, Together, ask
 from lance_io.plans.streams import Each
 from lance_io.reads.rows.deletions_and_ids import load_live

@@ -17,7 +17,7 @@ from lance_io.changes.edits.row_progress import RowProgress
 from lance_io.errors import EvaluationError, OperationError, SchemaError, UsageError
 from lance_io.file.write.writers import version_for_tables
 from lance_io.format.schema import split_path
-from lance_io.plans.lazy_module import later
+from lance_io.lazy_names import later
 from lance_io.plans.plan import Import, RollBackOnError
 from lance_io.reads.memory_limit import batch_rows, limit_of, scan_bounds
 from lance_io.reads.rows.deletions_and_ids import load_live_counts

@@ -25,6 +25,7 @@ from lance_io.changes.merge.match_keys import JoinOnSource, JoinOnTarget
 from lance_io.changes.merge.merge_clauses import SOURCE, TARGET, side_columns
 from lance_io.errors import EvaluationError, OperationError
 from lance_io.filters import ComputedColumn
+from lance_io.lazy_names import later
 from lance_io.levels.arrays import empty_batch, numbers, true_positions, values_of
 from lance_io.levels.portable import copy_array
 from lance_io.plans.cpu_requests import Compute
@@ -48,10 +49,13 @@ if TYPE_CHECKING:
     from lance_io.changes.merge.merge_clauses import MergeClauses
     from lance_io.changes.merge.source_fit import SourceFit
     from lance_io.filters import Predicate
+    from lance_io.filters.expressions import stored_json
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
     from lance_io.table.manifest.roaring import U32Array
+else:
+    stored_json = later("lance_io.filters.expressions.stored_json")
 
 ROW: Final = "#row"
 DELETABLE: Final = "#deletable"
@@ -212,14 +216,12 @@ def _select(
     predicate: Predicate, source: pa.RecordBatch, source_rows: IntArray, target: pa.RecordBatch, target_rows: IntArray
 ) -> IntArray:
     """The places of the pairs that pass a condition."""
-    from lance_io.filters.expressions.stored_json import as_stored  # loaded with the condition
-
     sides = []
     for side, batch, rows in ((SOURCE, source, source_rows), (TARGET, target, target_rows)):
         names = side_columns(predicate, side)
         taken = batch.select([f"{side}.{name}" for name in names]).take(numbers(rows))
         try:
-            columns = [as_stored(column) for column in taken.columns]
+            columns = [stored_json.as_stored(column) for column in taken.columns]
         except pa.ArrowInvalid as error:
             raise EvaluationError(f"a condition on the {side} cannot be computed for every row: {error}") from error
         fields = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]

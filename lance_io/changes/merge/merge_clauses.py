@@ -10,14 +10,18 @@ import pyarrow as pa
 
 from lance_io.errors import BindError, OperationError, UsageError
 from lance_io.format.schema import split_path
+from lance_io.lazy_names import later
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lance_io import filters
     from lance_io.changes.write.target_bases import TargetBases
     from lance_io.filters import Predicate
     from lance_io.format.schema import Field, Schema
     from lance_io.format.version import FileVersion
+else:
+    filters = later("lance_io.filters")
 
 Matched: TypeAlias = Literal["keep", "update", "delete", "fail"]
 WriteMode: TypeAlias = Literal["auto", "rewrite_rows", "rewrite_columns"]
@@ -143,12 +147,10 @@ def _is_member(schema: Schema, path: Iterable[str]) -> bool:
 
 def compile_condition(text: str, source: pa.Schema, target: pa.Schema) -> Predicate:
     """The condition of updates, over two structs, `source` and `target`. Raises `OperationError`."""
-    from lance_io.filters import check_change, compile_filter
-
     sides = pa.schema([(SOURCE, pa.struct(list(source))), (TARGET, pa.struct(list(target)))])
     try:
-        check_change(text)
-        return compile_filter(text, sides, has_sides=True)
+        filters.check_change(text)
+        return filters.compile_filter(text, sides, has_sides=True)
     except BindError as error:
         raise OperationError(
             f"Invalid user input: when_matched_update_all: {error.message.rstrip('.')}. Columns are named with the "

@@ -15,6 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from lance_io.errors import UsageError
+from lance_io.lazy_names import later
 from lance_io.not_offered import OperationsNotOffered
 from lance_io.records import dataclass
 from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from lance_io.reads.metadata import fragment_metadata
     from lance_io.reads.metadata.fragment_metadata import DataFile, FragmentMetadata
     from lance_io.reads.metadata.lance_schema import LanceSchema
+else:
+    fragment_metadata = later("lance_io.reads.metadata.fragment_metadata")
 
 LANCE_COMMIT_MESSAGE_KEY: Final = COMMIT_MESSAGE_KEY
 
@@ -281,9 +285,7 @@ def _all_of(given: Iterable[Any], kind: type, name: str) -> list[Any]:
 
 
 def _fragments(fragments: Iterable[FragmentMetadata]) -> list[FragmentMetadata]:
-    from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
-
-    return _all_of(fragments, FragmentMetadata, "fragments")
+    return _all_of(fragments, fragment_metadata.FragmentMetadata, "fragments")
 
 
 @dataclass()

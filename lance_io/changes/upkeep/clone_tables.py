@@ -10,6 +10,7 @@ from lance_io.changes.upkeep.held_versions import find_version
 from lance_io.commit.record import read_manifest
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import AlreadyExists, NotFound, UnsupportedError
+from lance_io.lazy_names import later
 from lance_io.plans.copy_objects import ObjectCopy, copy_objects
 from lance_io.plans.store_requests import List
 from lance_io.proto import table_pb2
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lance_io.plans.plan import Plan
+    from lance_io.reads.blobs import managed_blobs
     from lance_io.reads.version.state import DatasetState
     from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
     from lance_io.table.manifest.manifest import BasePath, Manifest
+else:
+    managed_blobs = later("lance_io.reads.blobs.managed_blobs")
 
 
 def shallow_clone(state: DatasetState, place: Location, reference: Any) -> Plan[None]:
@@ -164,9 +168,8 @@ def _managed_blobs(state: DatasetState, place: Location) -> Plan[list[ObjectCopy
             "does not copy those. Clone it with shallow_clone, or write its rows to a new table",
             path=state.location.uri,
         )
-    from lance_io.reads.blobs.managed_blobs import ManagedBlobs
 
-    paths: set[str] = yield from ManagedBlobs(state).paths(state.manifest)
+    paths: set[str] = yield from managed_blobs.ManagedBlobs(state).paths(state.manifest)
     store = state.location.store
     return [ObjectCopy(store, state.location.key(path), place.store, place.key(path)) for path in sorted(paths)]
 

@@ -13,6 +13,7 @@ from lance_io.commit.pins import holding
 from lance_io.commit.put_absent import create_once
 from lance_io.commit.target import SystemClock
 from lance_io.errors import AlreadyExists, NotFound, UsageError
+from lance_io.lazy_names import later
 from lance_io.plans.store_requests import Put, Read
 from lance_io.reads.open_version import check_number, tag_of
 from lance_io.reads.version.object_keys import branch_location
@@ -21,11 +22,14 @@ from lance_io.table.manifest.refs import MAIN
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lance_io.commit import lock as locks
     from lance_io.commit.latest import VersionFile
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
+else:
+    locks = later("lance_io.commit.lock")
 
 T = TypeVar("T")
 
@@ -44,7 +48,6 @@ def create_ref(state: DatasetState, key: str, content: bytes, version: int) -> P
     store = state.root.store
     if store.capabilities.conditional_create or state.commit_lock is None:
         return (yield from create_once(store, key, content, lambda there: bytes(there) == content))
-    from lance_io.commit.lock import hold_lock
 
     def look_and_put() -> Plan[ObjectMeta | Taken]:
         try:
@@ -53,7 +56,7 @@ def create_ref(state: DatasetState, key: str, content: bytes, version: int) -> P
             created: ObjectMeta = yield Put(store, key, content)
             return created
 
-    outcome, failure = yield from hold_lock(state.commit_lock, version, look_and_put(), state.root.uri)
+    outcome, failure = yield from locks.hold_lock(state.commit_lock, version, look_and_put(), state.root.uri)
     if failure is not None:
         raise failure
     return outcome

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.commit.cleanups.cleanup import auto_cleanup, plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import BindError
+from lance_io.lazy_names import later
 from lance_io.limits import CLEANUP_FILES_SHOWN
 from lance_io.records import dataclass
 from lance_io.table.manifest.flags import MANAGED_BLOBS
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 
     from lance_io.commit.cleanups.cleanup_values import CleanupPlan, CleanupStats
     from lance_io.plans.plan import Plan
+    from lance_io.reads.blobs import managed_blobs
     from lance_io.reads.metadata.file_listing import Progress
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.manifest import Manifest
+else:
+    managed_blobs = later("lance_io.reads.blobs.managed_blobs")
 
 
 @dataclass(frozen=True)
@@ -134,9 +138,8 @@ def _blobs_of(state: DatasetState) -> Callable[[Manifest], Plan[set[str]]] | Non
     """What tells which managed blobs versions refer to; None for tables without any, whose cleanups do not ask."""
     if not state.manifest.reader_flags & MANAGED_BLOBS:
         return None
-    from lance_io.reads.blobs.managed_blobs import ManagedBlobs
 
-    return ManagedBlobs(state).paths
+    return managed_blobs.ManagedBlobs(state).paths
 
 
 def _target(state: DatasetState) -> CommitTarget:

@@ -26,6 +26,7 @@ from lance_io.file.write.write_plan import file_plan
 from lance_io.file.write.writers import FileWriting
 from lance_io.format.version import V0_1
 from lance_io.io import trace_events
+from lance_io.lazy_names import later
 from lance_io.limits import ROWS_PER_BATCH, VALUE_BYTES_MAX
 from lance_io.plans.store_requests import Remove
 from lance_io.reads.metadata.describe import fragment_metadata
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from lance_io.changes.write.input_data import AsyncRows
     from lance_io.changes.write.write_progress import FragmentWriteProgress
     from lance_io.commit.commit_files import CommitFiles
-    from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
+    from lance_io.file.write import batched_writer
+    from lance_io.file.write.batched_writer import BatchedFileWriter
     from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.file_bytes import FileWriter, WrittenFile
     from lance_io.format.schema import Schema
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Durability
     from lance_io.store.url import Location
+else:
+    batched_writer = later("lance_io.file.write.batched_writer")  # with all that writes 0.1, which few tables need
 
 T = TypeVar("T")
 
@@ -400,10 +404,8 @@ class NewFiles:
             cause.add_note(f"also: what was written could not be removed: {error}")
 
 
-def _batches(limits: FileLimits) -> BatchOptions:
-    from lance_io.file.write.batched_writer import BatchOptions  # for tables of version 0.1 only
-
-    return BatchOptions(limits.group_rows, limits.allow_null_loss, limits.unnamed)
+def _batches(limits: FileLimits) -> batched_writer.BatchOptions:
+    return batched_writer.BatchOptions(limits.group_rows, limits.allow_null_loss, limits.unnamed)
 
 
 def new_fragment(name: str, written: WrittenFile, base_id: int | None = None) -> Fragment:

@@ -15,17 +15,23 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from os import PathLike
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 import pyarrow as pa
 
 from lance_io.changes.write.source_files import open_file
 from lance_io.errors import SchemaError, UsageError
+from lance_io.lazy_names import later
 from lance_io.levels.plain_types import plain_batch, plain_schema
 from lance_io.levels.retype import as_type
 from lance_io.records import dataclass
 from lance_io.runtime import in_thread
+
+if TYPE_CHECKING:
+    from lance_io.changes.write import pydantic_schema
+else:
+    pydantic_schema = later("lance_io.changes.write.pydantic_schema")
 
 HUGGING_FACE_ROWS: Final = 8192  # of a batch
 
@@ -87,9 +93,7 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
     if isinstance(data, list) and data and isinstance(data[0], dict):
         return rows_of(pa.RecordBatch.from_pylist(data, schema=schema))
     if isinstance(data, list) and data and _is_model(data[0]):
-        from lance_io.changes.write.pydantic_schema import rows_of_models
-
-        return rows_of(rows_of_models(data, schema))
+        return rows_of(pydantic_schema.rows_of_models(data, schema))
     return _stream(data, schema)
 
 

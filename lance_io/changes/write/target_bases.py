@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.changes.write.data_files import FilePlace
 from lance_io.errors import OperationError, UsageError
-from lance_io.plans.lazy_module import later
+from lance_io.lazy_names import later
 from lance_io.reads.version.object_keys import locate_base
 from lance_io.records import dataclass
 from lance_io.store.url import uri_of

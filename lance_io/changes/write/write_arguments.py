@@ -11,8 +11,8 @@ from lance_io.changes.write.target_bases import TargetBases
 from lance_io.changes.write.write_rows import WriteOptions, WriteTarget
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.writers import version_for_tables
+from lance_io.lazy_names import later
 from lance_io.limits import ROWS_PER_BATCH
-from lance_io.plans.lazy_module import later
 from lance_io.reads.properties import DatasetProperties
 from lance_io.reads.version.object_keys import branch_uri
 from lance_io.reads.version.session import Session

@@ -35,6 +35,7 @@ from lance_io.commit.loop import commit
 from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
 from lance_io.errors import AlreadyExists, NotFound, OperationError, UsageError
 from lance_io.io import trace_events
+from lance_io.lazy_names import later
 from lance_io.plans.lazy_module import later_plans
 from lance_io.plans.plan import RollBackOnError, beside
 from lance_io.reads.version.object_keys import table_root
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.changes.upkeep import remove_versions as cleanups
+    from lance_io.changes.write import column_encodings
     from lance_io.changes.write.column_encodings import Encoding
     from lance_io.changes.write.input_data import AsyncRows, Rows
     from lance_io.changes.write.write_progress import FragmentWriteProgress
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from lance_io.table.transaction.operations import Operation
 else:
     cleanups = later_plans("lance_io.changes.upkeep.remove_versions")
+    column_encodings = later("lance_io.changes.write.column_encodings")
 
 MODES = ("create", "append", "overwrite")
 _logger = get_logger(__name__)
@@ -209,9 +212,8 @@ def given_schema(rows: pa.Schema, options: WriteOptions) -> Schema:
     given = schema_of(rows)
     if not options.encodings:
         return given
-    from lance_io.changes.write.column_encodings import with_encodings  # which few writes need
 
-    return with_encodings(given, options.encodings)
+    return column_encodings.with_encodings(given, options.encodings)
 
 
 def new_files(

@@ -16,6 +16,7 @@ import numpy as np
 
 from lance_io.dataset.distributed.scan_request import ScanPart, row_width
 from lance_io.errors import UnsupportedError
+from lance_io.lazy_names import later
 from lance_io.reads.rows.deletions_and_ids import load_live, load_live_counts
 from lance_io.reads.run_plan import run_on
 from lance_io.reads.scan.scan_options import scan_options
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.dataset.distributed.table_scan import TableScan
     from lance_io.plans.plan import Plan
+    from lance_io.reads.scan import explain
     from lance_io.reads.scan.io_plan import IoPlan
     from lance_io.reads.version.state import DatasetState
+else:
+    explain = later("lance_io.reads.scan.explain")
 
 CUT_ROWS: Final = 1024  # pages and chunks like to begin at multiples of it
 CUT_SHIFT_MAX: Final = 0.05  # of a part, by which a cut may move to a better place
@@ -190,10 +194,9 @@ def num_requests(place: TablePlace, scan: TableScan, part: ScanPart) -> int:
     """What a task asks of the store; deleted rows shift the range that is explained a little."""
     if not part.ranges:
         return 0
-    from lance_io.reads.scan.explain import explain_scan
 
     state, filter = scan.state(place, part), scan.request.filter
     given: dict[str, Any] = {} if filter is not None else {"offset": part.ranges[0][1], "limit": part.physical_rows}
     explained = scan_options(columns=scan.request.quoted_columns, filter=filter, **given)
-    plan: IoPlan = run_on(state.location.store, explain_scan(state, explained, cold=True))
+    plan: IoPlan = run_on(state.location.store, explain.explain_scan(state, explained, cold=True))
     return plan.num_requests

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lance_io.errors import LanceError, NotFound
+from lance_io.lazy_names import later
 from lance_io.limits import METADATA_CACHE_BYTES
 from lance_io.reads.run_plan import run_on
 from lance_io.reads.version.session import Session
@@ -15,7 +16,10 @@ from lance_io.reads.version.session import Session
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from lance_io.reads.version import versions
     from lance_io.store.url import Location
+else:
+    versions = later("lance_io.reads.version.versions")  # which tasks that go well do not need
 
 _session: Session | None = None
 _session_pid = 0
@@ -73,10 +77,8 @@ def cleanups_told(location: Location, version: int) -> Iterator[None]:
     try:
         yield
     except NotFound as error:
-        from lance_io.reads.version.versions import removed_by_cleanup  # tasks that go well load nothing of versions
-
         try:
-            told = run_on(location.store, removed_by_cleanup(location, version))
+            told = run_on(location.store, versions.removed_by_cleanup(location, version))
         except LanceError:  # the table itself is gone, or nobody can tell
             raise error from None
         if told is None:

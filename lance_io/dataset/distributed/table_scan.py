@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.dataset.distributed.scan_request import ScanPart, ScanRequest, row_width, scan_projection
 from lance_io.dataset.distributed.table_place import cleanups_told
-from lance_io.plans.lazy_module import later
+from lance_io.lazy_names import later
 from lance_io.reads.version.object_keys import branch_location
 from lance_io.reads.version.state import DatasetState
 from lance_io.table.manifest.partial_manifest import join_parts, serialized_entry, serialized_header

@@ -13,7 +13,7 @@ from lance_io.dataset.distributed.scan_request import ScanRequest, scan_projecti
 from lance_io.dataset.distributed.table_place import cleanups_told
 from lance_io.dataset.distributed.table_scan import TableScan, recall_state
 from lance_io.errors import NotFound
-from lance_io.plans.lazy_module import later
+from lance_io.lazy_names import later
 from lance_io.reads.open_version import open_options, open_steps
 from lance_io.reads.run_plan import run_on
 from lance_io.reads.scan.scan_options import scan_options

@@ -22,6 +22,7 @@ from lance_io.format.flat_fields import FlatFields
 from lance_io.format.footer import TABLE_ENTRY_BYTES
 from lance_io.format.globals import FileDescriptor, decode_globals_table
 from lance_io.format.version import V2_0
+from lance_io.lazy_names import later
 from lance_io.levels.path import LeafPath, leaf_paths
 from lance_io.limits import VALUE_BYTES_MAX
 from lance_io.records import dataclass
@@ -32,13 +33,16 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.file.open.array_columns import ArrayColumns, ColumnTree
+    from lance_io.file.open import array_columns
+    from lance_io.file.open.array_columns import ColumnTree
     from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
     from lance_io.format.columns import ColumnInfo
     from lance_io.format.footer import Footer, OffsetTable
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.spans import IntArray
+else:
+    array_columns = later("lance_io.file.open.array_columns")  # with all that reads 2.0, which few tables need
 
 VIEWS_MAX: Final = 8  # projections of one file that are remembered, and of one schema
 
@@ -79,9 +83,7 @@ class FileSchema:
     def of(cls, schema: Schema, version: FileVersion, value_bytes_max: int = VALUE_BYTES_MAX) -> FileSchema:
         """The columns of a file with this schema, of which a value may decode to so many bytes."""
         if version == V2_0:
-            from lance_io.file.open.array_columns import ColumnTree  # with all that reads 2.0, which few tables need
-
-            tree = ColumnTree.of(schema, value_bytes_max)
+            tree = array_columns.ColumnTree.of(schema, value_bytes_max)
             return cls(schema, tree.paths, tree=tree)
         if isinstance(schema.fields, FlatFields):
             return cls(schema, FlatPaths(schema.fields, value_bytes_max))
@@ -125,17 +127,19 @@ class OpenedFile:
         self._others: dict[int, Column] = {}  # those of which a table declares other members, as it last did
         self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
         self.paths = schema.paths
-        self._arrays: ArrayColumns | None = None
+        self._arrays: array_columns.ArrayColumns | None = None
         if schema.tree is not None:
-            from lance_io.file.open.array_columns import ArrayColumns, first_page_is_list
-
             tree = schema.tree
             if footer.num_columns != len(tree.paths) and messages is not None:
-                tree = tree.with_byte_lists(footer.num_columns, lambda index: first_page_is_list(self.info(index)))
+                tree = tree.with_byte_lists(
+                    footer.num_columns, lambda index: array_columns.first_page_is_list(self.info(index))
+                )
                 self.paths = tree.paths
             self._tree = tree
             self._infos: dict[int, ColumnInfo] = {}
-            self._arrays = ArrayColumns(self.key, tree, lambda index: self._infos.get(index) or self.info(index))
+            self._arrays = array_columns.ArrayColumns(
+                self.key, tree, lambda index: self._infos.get(index) or self.info(index)
+            )
         if footer.num_columns != len(self.paths):
             raise FormatError(
                 f"{footer.num_columns} columns in a file whose schema has {len(self.paths)} columns", path=self.key

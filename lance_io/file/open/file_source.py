@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import sinks_now
+from lance_io.lazy_names import later
 from lance_io.limits import IO_BUFFER_BYTES, VALUE_BYTES_MAX
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from lance_io.io import scheduler as schedulers
     from lance_io.io.budget import Pool
     from lance_io.io.cache import SearchCache
-    from lance_io.io.scheduler import Merge, OpenSchedulers, ReadScheduler
+    from lance_io.io.scheduler import Merge, OpenSchedulers
     from lance_io.io.shared_limits import IoScheduler
     from lance_io.io.stats import Sinks
     from lance_io.store.api import ObjectReads
+else:
+    schedulers = later("lance_io.io.scheduler")
 
 DEAD: Final = -2  # field id of a dead column
 _SHARED_COLUMNS_MAX: Final = 64
@@ -114,11 +118,11 @@ class ReadContext:
         sinks = sinks_now(self.store.identity)
         return sinks if self.shared is None else (*sinks, self.shared.stats)
 
-    def scheduler(self, merge: Merge = "take") -> ReadScheduler:
+    def scheduler(self, merge: Merge = "take") -> schedulers.ReadScheduler:
         """The scheduler of one operation, for the engine's loop; close it when the operation ends early."""
-        from lance_io.io.scheduler import ReadScheduler
-
-        scheduler = ReadScheduler(self.store, merge=merge, budget_bytes=self.io_buffer_bytes, shared=self.shared)
+        scheduler = schedulers.ReadScheduler(
+            self.store, merge=merge, budget_bytes=self.io_buffer_bytes, shared=self.shared
+        )
         if self.schedulers is not None:
             self.schedulers.add(scheduler)
         return scheduler

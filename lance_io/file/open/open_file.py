@@ -34,17 +34,21 @@ from lance_io.format.schema_messages import find_flat_schema
 from lance_io.format.v0_1.batch_table import version_at_end
 from lance_io.format.version import V0_1, check_readable
 from lance_io.io.cache import Found, LoadOwner
+from lance_io.lazy_names import later
 from lance_io.limits import KIB, MIB, VALUE_BYTES_MAX
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_io.file.open import batched_file
     from lance_io.file.open.file_source import FileRef, ReadContext
     from lance_io.file.open.projected_pages import TableFile
     from lance_io.format.version import FileVersion
     from lance_io.spans import Fetched
     from lance_io.store.profile import StoreProfile
+else:
+    batched_file = later("lance_io.file.open.batched_file")  # with all that reads 0.1, which few tables need
 
 PROBED_SHARE: Final = 256  # of a large file's size
 INDEXES_TO_METADATA: Final = 4  # page indexes take less than a few times the metadata of the same pages
@@ -132,9 +136,7 @@ def _open(
         tail, file_bytes = yield from _read_tail(context, ref, is_whole)
         identity = context.store.identity, ref.key, file_bytes
         if version_at_end(tail.buffer) == V0_1:
-            from lance_io.file.open.batched_file import open_batched  # with all that reads 0.1, which few tables need
-
-            return (yield from open_batched(identity, ref, tail))
+            return (yield from batched_file.open_batched(identity, ref, tail))
         return (yield from _parse(context, identity, tail, file_bytes, columns))
     except FormatError as error:
         error.path = ref.key

@@ -25,6 +25,7 @@ from lance_io.file.open.open_file import open_cached
 from lance_io.file.scan.page_slices import column_pieces
 from lance_io.file.scan.slow_start import SlowStart
 from lance_io.format.version import V0_1
+from lance_io.lazy_names import later
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
     from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.file_source import FragmentSource, ReadContext
     from lance_io.file.open.leaf_projection import FileColumns
+    from lance_io.file.scan import batch_pieces
     from lance_io.file.scan.page_slices import Piece
     from lance_io.file.scan.slow_start import Borders
     from lance_io.store.profile import StoreProfile
 
     Span = tuple[FragmentSource, int, int]
+else:
+    batch_pieces = later("lance_io.file.scan.batch_pieces")  # with all that reads 0.1, which few tables need
 
 PIECES_AHEAD: Final = 2 * (os.cpu_count() or 1)  # keeps every core busy while the consumer looks at a batch
 SPANS_AHEAD: Final = 8  # fragments begun ahead on the engine's loop, as far as pieces and budget go
@@ -107,14 +111,12 @@ def file_pieces(
     is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
     file, tail = yield from open_cached(context, here.ref, here.columns, is_whole=is_whole)
     if file.version == V0_1:
-        from lance_io.file.scan.batch_pieces import batch_pieces, whole_pieces  # with all that reads 0.1: few need it
-
-        whole = whole_pieces(file, here, start, end, tail)
+        whole = batch_pieces.whole_pieces(file, here, start, end, tail)
         if whole is not None:
             return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, whole, strict=True) for piece in column]
     wanted, piece_bytes = file.view(here, keep=keep).columns, _piece_bytes(context)
     if file.version == V0_1:
-        columns = batch_pieces(file, wanted, start, end, tail, piece_bytes, borders)
+        columns = batch_pieces.batch_pieces(file, wanted, start, end, tail, piece_bytes, borders)
     else:
         columns = yield from column_pieces(file, wanted, start, end, tail, piece_bytes, context.cache, borders)
     return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]

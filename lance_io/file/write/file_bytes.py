@@ -25,6 +25,7 @@ from lance_io.file.write.page_sizes import PageSizes
 from lance_io.file.write.uploads import GatheredWrites
 from lance_io.file.write.write_plan import file_plan
 from lance_io.format.version import V2_0
+from lance_io.lazy_names import later
 from lance_io.levels.chunks import array_bytes
 from lance_io.levels.join import join_arrays
 from lance_io.levels.leaf_sums import LeafSums, check_sums
@@ -41,14 +42,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.encodings.written import EncodedPage
+    from lance_io.file.write import array_queues
     from lance_io.file.write.accumulate import ClosedPage
-    from lance_io.file.write.array_queues import ArrayQueues
     from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.leaf_queues import EncodedGroup
     from lance_io.file.write.uploads import Sink
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
+else:
+    array_queues = later("lance_io.file.write.array_queues")  # with all that writes 2.0, which few tables need
 
 PAGE_BYTES: Final = 8 * MIB  # leaf data of a page: large enough to read at full speed, small enough to hold some
 COLUMNS_AT_FULL_SIZE: Final = 32  # with more leaf columns their pages are smaller, so that all together do not grow
@@ -141,12 +144,10 @@ class FileWriter:
             self._came = [LeafSums()] * plan.num_columns
             self._went = [LeafSums()] * plan.num_columns
 
-    def _make_queues(self) -> LeafQueues | ArrayQueues:
+    def _make_queues(self) -> LeafQueues | array_queues.ArrayQueues:
         fields, plan, sizes = self.schema.fields, self._plan, (self._page_bytes, self._cache_bytes)
         if self.version == V2_0:
-            from lance_io.file.write.array_queues import ArrayQueues  # with all that writes 2.0, which few tables need
-
-            return ArrayQueues(fields, plan, *sizes)
+            return array_queues.ArrayQueues(fields, plan, *sizes)
         return LeafQueues(fields, plan, self.version, *sizes)
 
     @property

@@ -25,6 +25,7 @@ from lance_io.file.write.uploads import FileUploads
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, version_of_name
 from lance_io.format.writable import WRITABLE, with_read_marks
+from lance_io.lazy_names import later
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.row_bytes import check_row_bytes
 from lance_io.limits import VALUE_BYTES_MAX
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-    from lance_io.file.write.batched_writer import BatchedFileWriter, BatchOptions
+    from lance_io.file.write import batched_writer
+    from lance_io.file.write.batched_writer import BatchOptions
     from lance_io.file.write.blob_pages import PayloadReader
     from lance_io.file.write.file_bytes import WrittenFile
     from lance_io.file.write.page_sizes import PageSizes
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Durability, ObjectStore
     from lance_io.store.url import Location
+else:
+    batched_writer = later("lance_io.file.write.batched_writer")  # with all that writes 0.1, which few tables need
 
 T = TypeVar("T")
 
@@ -97,12 +101,12 @@ class FileWriting:
         self._first_row = first_row
         self._value_bytes_max = value_bytes_max
         self._uploads = uploads = FileUploads(store, key, durability=durability, table=blob_table)
-        self.writer: FileWriter | BatchedFileWriter
+        self.writer: FileWriter | batched_writer.BatchedFileWriter
         if version == V0_1:
-            from lance_io.file.write.batched_writer import BatchedFileWriter  # loads what others do not need
-
             assert batches is not None, "files of version 0.1 belong to a table"
-            self.writer = BatchedFileWriter(key, schema, uploads, batches, checks_rows=checks_rows, first_row=first_row)
+            self.writer = batched_writer.BatchedFileWriter(
+                key, schema, uploads, batches, checks_rows=checks_rows, first_row=first_row
+            )
         else:
             self.writer = FileWriter(
                 key,

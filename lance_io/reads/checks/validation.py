@@ -15,6 +15,7 @@ from lance_io.errors import FormatError, LanceError, NotFound
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.open_file import open_cached
+from lance_io.lazy_names import later
 from lance_io.plans.plan import Together
 from lance_io.reads.rows.deletions_and_ids import load_live, load_row_columns
 from lance_io.reads.version.system_columns import ROW_ID
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from lance_io.file.open.file_source import FileRef, ReadContext
     from lance_io.file.open.projected_pages import TableFile
     from lance_io.plans.plan import Plan
+    from lance_io.reads.checks import payload_check
     from lance_io.reads.version.state import DatasetState
+else:
+    payload_check = later("lance_io.reads.checks.payload_check")  # which scans do not need
 
 FRAGMENTS_AT_ONCE: Final = 64
 UNREAD_ROWS_MAX: Final = 1 << 20  # of a fragment that are believed in any case: their numbers take 8 MiB
@@ -51,9 +55,7 @@ def validate(state: DatasetState, places: Sequence[int]) -> Plan[None]:
 
 
 def _check_payloads(state: DatasetState, places: Sequence[int]) -> Plan[None]:
-    from lance_io.reads.checks.payload_check import PayloadCheck  # which scans do not need
-
-    check = PayloadCheck(state)
+    check = payload_check.PayloadCheck(state)
     try:
         for place in places:
             yield from check.check(place)

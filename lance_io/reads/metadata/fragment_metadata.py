@@ -12,7 +12,8 @@ from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from lance_io.errors import UsageError
-from lance_io.plans.lazy_module import later, later_plans
+from lance_io.lazy_names import later
+from lance_io.plans.lazy_module import later_plans
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lance_io.format.keys import POSITION_MAX
 from lance_io.format.schema import split_path
 from lance_io.format.schema_arrow import schema_from_arrow
-from lance_io.plans.lazy_module import later
+from lance_io.lazy_names import later
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from lance_io.file.open.open_file import open_cached
 from lance_io.file.row_indices import row_numbers
 from lance_io.file.scan.page_slices import goes_with
 from lance_io.file.scan.readahead import file_pieces, group_bytes
-from lance_io.plans.lazy_module import later
+from lance_io.lazy_names import later
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import Read
 from lance_io.reads.rows.deletions_and_ids import load_row_columns

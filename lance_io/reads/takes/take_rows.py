@@ -19,6 +19,7 @@ from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.file.row_indices import row_numbers
 from lance_io.file.take.take_pieces import PIECE_BYTES
 from lance_io.format.per_schema import PerSchema
+from lance_io.lazy_names import later
 from lance_io.levels.arrays import numbers
 from lance_io.levels.join import TooManyValues
 from lance_io.levels.layout import BatchLayout
@@ -50,11 +51,14 @@ if TYPE_CHECKING:
     from lance_io.file.take.take_files import Taken
     from lance_io.file.take.take_pieces import PiecewiseTake
     from lance_io.plans.plan import Plan
+    from lance_io.reads.blobs import blob_values
     from lance_io.reads.blobs.blob_values import BlobBinaries
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
 
     Groups = tuple[tuple[int, IntArray], ...]
+else:
+    blob_values = later("lance_io.reads.blobs.blob_values")
 
 
 _SHARED: Final[PerSchema[Prepared]] = PerSchema("takes of its columns")
@@ -388,9 +392,8 @@ def _binaries(state: DatasetState, projection: Projection) -> BlobBinaries | Non
     """What reads the blobs that are to come as bytes, if there are any."""
     if not state.schema.has_blobs:
         return None
-    from lance_io.reads.blobs.blob_values import wanted_binaries
 
-    return wanted_binaries(state, projection)
+    return blob_values.wanted_binaries(state, projection)
 
 
 def take_fragment_positions(state: DatasetState, place: int, positions: IntArray, columns: Selection) -> Plan[pa.Table]:

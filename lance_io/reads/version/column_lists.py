@@ -25,6 +25,7 @@ from lance_io import compute as pc
 from lance_io.errors import BindError
 from lance_io.format.logical_types import LISTS
 from lance_io.format.schema import first_member, split_path
+from lance_io.lazy_names import later
 from lance_io.levels.retype import narrowed, needs_retyping
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS, system_field
 from lance_io.records import dataclass
@@ -32,8 +33,11 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from lance_io import filters
     from lance_io.filters import ComputedColumn
     from lance_io.format.schema import Field, Schema
+else:
+    filters = later("lance_io.filters")
 
 Columns: TypeAlias = "list[str] | dict[str, str] | None"
 Selection: TypeAlias = "Sequence[str] | dict[str, str] | None"  # for takes: any sequence of names, as in pylance
@@ -273,9 +277,8 @@ def _computed_output(schema: Schema, name: str, text: str) -> OutputColumn:
         return _output(schema, name, (text,))
     if _PLAIN.fullmatch(text) and _exists(schema, tuple(text.split("."))):
         return _output(schema, name, tuple(text.split(".")))
-    from lance_io.filters import compile_column  # loads the parser: only for expressions
 
-    found = compile_column(text, schema.described.to_arrow())
+    found = filters.compile_column(text, schema.described.to_arrow())
     if isinstance(found, tuple):
         return _output(schema, name, found)
     return OutputColumn(name, (), pa.field(name, found.type, nullable=found.nullable), found)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.open.file_source import FileRef, FragmentSource
 from lance_io.format.version import READABLE, V0_1
+from lance_io.lazy_names import later
 from lance_io.records import dataclass
 from lance_io.store.mounted import MountedStore, mounted_key
 from lance_io.store.offers import HasOwnPaths
@@ -26,20 +27,22 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
     from lance_io.store.api import ObjectReads, ObjectStore
     from lance_io.store.url import Location
+    from lance_io.table.manifest import refs
     from lance_io.table.manifest.fragment import DataFile, Fragment
     from lance_io.table.manifest.manifest import BasePath, Manifest
     from lance_io.table.manifest.paths import Place
+else:
+    refs = later("lance_io.table.manifest.refs")
 
 
 def branch_location(root: Location, branch: str | None) -> Location:
     """The folder of a branch; None is the main one. Raises `ValueError` for a name that no branch has."""
     if branch is None:
         return root
-    from lance_io.table.manifest.refs import MAIN, check_branch_name
 
-    if branch == MAIN:
+    if branch == refs.MAIN:
         return root
-    return root.below(BRANCH_TREES, *check_branch_name(branch).split("/"))
+    return root.below(BRANCH_TREES, *refs.check_branch_name(branch).split("/"))
 
 
 def table_root(location: Location, branch: str | None) -> Location:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
 from lance_io.io.cache import CacheStats, SearchCache
+from lance_io.lazy_names import later
 from lance_io.limits import DISK_CACHE_BYTES, METADATA_CACHE_BYTES, VALUE_BYTES_MAX, from_environment
 from lance_io.store.offers import offers_sync_reads
 from lance_io.store.provided_options import source_of
@@ -22,13 +23,21 @@ from lance_io.store.storage_options import options_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lance_io.commit import lock as locks
+    from lance_io.commit import table_location as table_locations
     from lance_io.commit.handler import CommitHandler
     from lance_io.commit.lock import CommitLock
     from lance_io.io.shared_limits import IoScheduler
     from lance_io.store.api import ObjectStore
+    from lance_io.store.disk_cache import cached_store, disk_cache
     from lance_io.store.disk_cache.cache_counts import DiskCacheStats
     from lance_io.store.disk_cache.disk_cache import DiskCache
     from lance_io.store.url import Location
+else:
+    table_locations = later("lance_io.commit.table_location")
+    locks = later("lance_io.commit.lock")
+    cached_store = later("lance_io.store.disk_cache.cached_store")
+    disk_cache = later("lance_io.store.disk_cache.disk_cache")
 
 PLACES_MAX: Final = 1000  # that a session remembers; their stores live as long as any of them or a dataset there
 _DEFAULT: Final = PutAbsentHandler()
@@ -107,8 +116,6 @@ class Session:
 
     def locate(self, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Location:
         """The store and path that `uri` names; datasets below one root share the store."""
-        from lance_io.commit.table_location import open_place, uses_database
-
         if self.io_scheduler is not None:
             given = options_of(storage_options)
             names = {name.lower() for name in given}
@@ -122,8 +129,8 @@ class Session:
         with self._lock:
             found = self._locations.get(key)
             if found is None:
-                found, handler = open_place(uri, storage_options)
-                if uses_database(uri):
+                found, handler = table_locations.open_place(uri, storage_options)
+                if table_locations.uses_database(uri):
                     found = replace(found, store=self._with_disk_cache(found.store, storage_options))
                     self._handlers[found.store] = handler
                 else:
@@ -163,12 +170,10 @@ class Session:
             return store
         found = self._cached.get(store)
         if found is None:
-            from lance_io.store.disk_cache.cached_store import CachedStore
-
             access = getattr(store, "access", None)
             if access is None:
                 access = repr(sorted((name.lower(), value) for name, value in (storage_options or {}).items()))
-            found = CachedStore(store, self._disk_cache, access, keeps_scans=self._disk_settings[2])
+            found = cached_store.CachedStore(store, self._disk_cache, access, keeps_scans=self._disk_settings[2])
             self._cached[store] = found
         return found
 
@@ -184,9 +189,8 @@ class Session:
             raise UsageError(f"{location.uri} takes no commit_lock: its manifest store decides")
         if not callable(commit_lock):
             raise TypeError(f"commit_lock must be a function, got {type(commit_lock)}")
-        from lance_io.commit.lock import LockHandler
 
-        return LockHandler(commit_lock)
+        return locks.LockHandler(commit_lock)
 
     def size_bytes(self) -> int:
         """Memory held by the caches, in bytes."""
@@ -255,6 +259,5 @@ def _disk_cache(path: str | None, capacity_bytes: int | None) -> DiskCache | Non
         return None
     if capacity_bytes is None:
         capacity_bytes = from_environment("LANCE_IO_DISK_CACHE_BYTES", DISK_CACHE_BYTES)
-    from lance_io.store.disk_cache.disk_cache import open_disk_cache  # with SQLite, which only a cache needs
 
-    return open_disk_cache(path, check_size("disk_cache_bytes", capacity_bytes, 0))
+    return disk_cache.open_disk_cache(path, check_size("disk_cache_bytes", capacity_bytes, 0))

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lance_io.errors import LanceError
+from lance_io.lazy_names import later
 from lance_io.store.bounds import check_range
 from lance_io.store.cloud.connections import Connections, keep_connected, release
 from lance_io.store.cloud.loop_clients import Clients
@@ -27,6 +28,7 @@ from lance_io.store.policies.logical_read import Reading, end_alone, read_throug
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from lance_io.store import upload as uploads
     from lance_io.store.api import Buffer, Capabilities, Durability, ObjectMeta
     from lance_io.store.cloud.client_options import ClientOptions
     from lance_io.store.counters import Operation
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
     from lance_io.store.policies.logical_read import Sending
     from lance_io.store.policies.throttle import Place
     from lance_io.store.profile import StoreProfile
-    from lance_io.store.upload import PartUpload
+else:
+    uploads = later("lance_io.store.upload")
 
 T = TypeVar("T")
 
@@ -144,11 +147,9 @@ class CloudStore(Generic[Clients]):
         if_absent: bool = False,
         durability: Durability | None = None,
         content_length_hint: int | None = None,
-    ) -> PartUpload:
+    ) -> uploads.PartUpload:
         """Start writing an object of any size; makes no request yet."""
-        from lance_io.store.upload import PartUpload
-
-        return PartUpload(self, key, if_absent=if_absent, content_length_hint=content_length_hint)  # type: ignore[arg-type]
+        return uploads.PartUpload(self, key, if_absent=if_absent, content_length_hint=content_length_hint)  # type: ignore[arg-type]
 
     async def aclose(self) -> None:
         """Close the connections of the running loop."""

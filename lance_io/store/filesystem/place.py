@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
+from lance_io.lazy_names import later
 from lance_io.redaction import hide_secrets, url_secrets
 from lance_io.store.filesystem.filesystem_calls import THREADS_MAX, fingerprint
 from lance_io.store.filesystem.filesystem_store import FilesystemStore
@@ -17,7 +18,12 @@ from lance_io.store.storage_options import normalize, planning, switch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lance_io.store.filesystem import fsspec_calls, obstore_calls, pyarrow_calls
     from lance_io.store.filesystem.filesystem_calls import FilesystemCalls
+else:
+    fsspec_calls = later("lance_io.store.filesystem.fsspec_calls")
+    pyarrow_calls = later("lance_io.store.filesystem.pyarrow_calls")
+    obstore_calls = later("lance_io.store.filesystem.obstore_calls")
 
 EXCLUSIVE_CREATE: Final = "exclusive_create"
 FILESYSTEM: Final = replace(SLOW_CLIENT, name="filesystem")
@@ -70,8 +76,6 @@ def open_fsspec_url(url: str, storage_options: Mapping[str, Any] | None) -> tupl
         return None
     import fsspec.core
 
-    from lance_io.store.filesystem.fsspec_calls import FsspecCalls, _refuse_caches
-
     try:
         kind = fsspec.get_filesystem_class(protocol)
     except ImportError as error:
@@ -89,10 +93,10 @@ def open_fsspec_url(url: str, storage_options: Mapping[str, Any] | None) -> tupl
 
     def make() -> Any:
         made, _ = fsspec.core.url_to_fs(url, **own)
-        _refuse_caches(made)
+        fsspec_calls._refuse_caches(made)
         return made
 
-    calls = FsspecCalls(
+    calls = fsspec_calls.FsspecCalls(
         make,
         kind,
         given=(url, own),
@@ -127,9 +131,7 @@ def _calls_of(filesystem: Any, *, exclusive: bool) -> FilesystemCalls:
         from fsspec.spec import AbstractFileSystem
 
         if isinstance(filesystem, AbstractFileSystem):
-            from lance_io.store.filesystem.fsspec_calls import FsspecCalls
-
-            return FsspecCalls.of_filesystem(filesystem, exclusive_create=exclusive)
+            return fsspec_calls.FsspecCalls.of_filesystem(filesystem, exclusive_create=exclusive)
     if exclusive:
         raise UsageError(f"storage option {EXCLUSIVE_CREATE}: only fsspec filesystems can be vouched for")
     if "pyarrow.fs" in sys.modules:
@@ -138,13 +140,9 @@ def _calls_of(filesystem: Any, *, exclusive: bool) -> FilesystemCalls:
         if isinstance(filesystem, pafs.PyFileSystem) and isinstance(filesystem.handler, pafs.FSSpecHandler):
             return _calls_of(filesystem.handler.fs, exclusive=exclusive)
         if isinstance(filesystem, pafs.FileSystem):
-            from lance_io.store.filesystem.pyarrow_calls import PyArrowCalls
-
-            return PyArrowCalls(filesystem)
+            return pyarrow_calls.PyArrowCalls(filesystem)
     if type(filesystem).__module__.partition(".")[0] == "obstore":
-        from lance_io.store.filesystem.obstore_calls import ObstoreCalls
-
-        return ObstoreCalls(filesystem)
+        return obstore_calls.ObstoreCalls(filesystem)
     raise UsageError(
         "filesystem: expected one of fsspec's or pyarrow's, or a store of obstore's, found "
         f"{type(filesystem).__module__}.{type(filesystem).__name__}"
