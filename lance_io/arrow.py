@@ -33,7 +33,7 @@ from lance_io.format.extensions import (
     BFloat16Type,
     add_extension,
 )
-from lance_io.runtime.threads import LastingPool
+from lance_io.runtime.pool import LastingPool
 
 if TYPE_CHECKING:
     from lance_io.format.pandas_bfloat16 import PandasBFloat16Array as PandasBFloat16Array

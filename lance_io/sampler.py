@@ -20,7 +20,7 @@ import pyarrow as pa
 from lance_io.dataset.open_dataset import dataset as open_dataset
 from lance_io.errors import UsageError
 from lance_io.levels.join import join_rows
-from lance_io.runtime import SharedItems, shared
+from lance_io.plans.streams import SharedItems, shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,8 +5,9 @@ Ranges are numpy arrays, never lists of objects: a take of ten thousand rows is 
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -106,14 +107,11 @@ def join_fetched(found: Sequence[Fetched], wanted: Sequence[Ranges]) -> Fetched:
     )
 
 
-def int64s(memory: Any) -> IntArray:
-    """Kernel memory as i64[n], without a copy."""
-    return np.frombuffer(memory, dtype=np.int64)
+int64s: Final[Callable[[Any], IntArray]] = partial(np.frombuffer, dtype=np.int64)  # type: ignore[assignment]
+"""Kernel memory as i64[n], without a copy."""
 
-
-def uint8s(memory: Any) -> npt.NDArray[np.uint8]:
-    """Kernel memory as u8[n], without a copy."""
-    return np.frombuffer(memory, dtype=np.uint8)
+uint8s: Final[Callable[[Any], npt.NDArray[np.uint8]]] = partial(np.frombuffer, dtype=np.uint8)  # type: ignore[assignment]
+"""Kernel memory as u8[n], without a copy."""
 
 
 Steps: TypeAlias = Generator[Ranges, Fetched, T]

@@ -1,7 +1,7 @@
 """Threads that work beside an event loop let it have the interpreter in between.
 
     give_way()       where such a thread has kept it for a while
-    in_turns(items)  the same from time to time while it goes through many
+    in_turns(items)  the same from time to time while it goes through many: `MANY` at least, fewer are quickly done
 
 A loop that wants the interpreter while another thread computes has to wait for five milliseconds, which is how long
 Python leaves it to who has it. Whoever lets go of it earlier, for as long as another thread needs to wake up, keeps
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 T = TypeVar("T")
+MANY: Final = 256
 TURN_S: Final = 0.001  # how long a thread keeps the interpreter
 PAUSE_S: Final = 0.00005  # how long it lets go of it: about what a thread needs to wake up
 

@@ -26,7 +26,7 @@ import pytest
 from lance_io import runtime
 from lance_io.errors import ForkedRuntimeError, UsageError
 from lance_io.runtime import cpu_pool, iterate, run, stream, wrap
-from lance_io.runtime.threads import LastingPool
+from lance_io.runtime.pool import LastingPool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from lance_io.errors import ForkedRuntimeError, UsageError
-from lance_io.runtime import SharedAsyncItems, SharedItems
+from lance_io.plans.streams import SharedAsyncItems, SharedItems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -141,28 +141,28 @@ TURNS: Final = Turns()
 
 
 class Turn:
-    """The turn of one commit."""
+    """The turn of one commit.
+
+    came    done when the commit may go on, now and from now on
+    rivals  what this process knows of others that commit to the table
+    """
 
     def __init__(self, turns: Turns, table: _Table, clock: Clock) -> None:
         self._turns = turns
         self._clock = clock
         self._table = table
-        self._came: Future[None] = Future()
+        self.came: Future[None] = Future()
+        self.rivals = table.rivals
         self._until = 0.0
-
-    @property
-    def has_come(self) -> bool:
-        """Whether the commit may go on, now and from now on."""
-        return self._came.done()
 
     def wait(self) -> Plan[None]:
         """Wait for the turn, behind those that wait already."""
         with self._turns.lock:
             self._table.queue.append(self)
             self._let_through()
-        while not self.has_come:
+        while not self.came.done():
             try:
-                yield Wait(self._came, LEASE_S)
+                yield Wait(self.came, LEASE_S)
             except TimeoutError:
                 with self._turns.lock:
                     self._let_through()
@@ -170,11 +170,11 @@ class Turn:
     def _let_through(self) -> None:
         """Let the first one through, behind those whose lease has ended."""
         queue, now = self._table.queue, self._clock.monotonic()
-        while queue and queue[0].has_come and queue[0]._until <= now:
+        while queue and queue[0].came.done() and queue[0]._until <= now:
             queue.popleft()
-        if queue and not queue[0].has_come:
+        if queue and not queue[0].came.done():
             queue[0]._until = now + LEASE_S
-            queue[0]._came.set_result(None)
+            queue[0].came.set_result(None)
 
     def end(self) -> None:
         """Let the next one through; this one no longer waits if it does."""
@@ -192,11 +192,6 @@ class Turn:
             return None
         start = next((number for number, made in enumerate(told.versions) if made.base == newest), None)
         return None if start is None else replace(told, versions=told.versions[start:])
-
-    @property
-    def rivals(self) -> Rivals:
-        """What this process knows of others that commit to the table."""
-        return self._table.rivals
 
     @property
     def made_at(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.commit_counts import COMMITS
@@ -62,7 +63,7 @@ class CommitRequest:
     marks: Sequence[ConfigMark] = ()
     followed_by: Transaction | None = None
 
-    @property
+    @cached_property
     def is_strict(self) -> bool:
         """Whether nothing may have been committed since the version that was read."""
         return self.max_retries == 0 and isinstance(self.transaction.operation, Overwrite)

@@ -23,7 +23,7 @@ from lance_io.errors import CommitHandlerError, NotFound, StoreError
 from lance_io.plans.plan import Call
 from lance_io.plans.store_requests import Put, Read
 from lance_io.redaction import get_logger
-from lance_io.runtime.threads import LastingPool
+from lance_io.runtime.pool import LastingPool
 from lance_io.store.failures import Unsent
 
 if TYPE_CHECKING:

@@ -218,7 +218,7 @@ class _Loop:
                 continue
             newest = self._newest()
             yield from self._fetch(newest)
-            if not self.turn.has_come:
+            if not self.turn.came.done():
                 yield from self.turn.wait()
                 courtesy_max_s = self._courtesy_max_s(newest)
                 self._hear(newest)
@@ -302,9 +302,10 @@ class _Loop:
         listing = self.listing
         if listing is None or self.target.clock.monotonic() - listing.taken_at > LISTING_AGE_MAX_S:
             return False
-        if listing.newest is not None and is_undecided(listing.newest):
+        newest = listing.newest
+        if newest is not None and newest.is_mixed and is_undecided(newest):
             return False
-        return listing.after <= self.checked or listing.newest is None or listing.newest.version <= self.checked
+        return listing.after <= self.checked or newest is None or newest.version <= self.checked
 
     def _round(self, *, fresh: bool) -> Plan[None]:
         """Everything that depends on nothing, at once; a listing unless there is a fresh one."""
@@ -324,7 +325,7 @@ class _Loop:
 
     def _list(self) -> Plan[None]:
         taken_at = self.target.clock.monotonic()
-        if self.turn.has_come:
+        if self.turn.came.done():
             self.began, self.is_whole = taken_at, True
         after = self.checked if self.base is None else min(self.checked, self.base.version)
         versions = yield from list_decided(self.target, after, self.base)
@@ -574,7 +575,7 @@ class _Loop:
         asked_at = target.clock.monotonic()
 
         def tell(created: VersionFile) -> None:
-            if newest is not None and self.turn.has_come:
+            if newest is not None and self.turn.came.done():
                 made = Made(newest, created, transaction)
                 self.turn.tell(made, file.manifest, asked_at=asked_at, made_at=target.clock.monotonic())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lance_io.commit.commit_queue import TURNS, Turns
@@ -47,17 +48,9 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's."""
 
-    def monotonic(self) -> float:
-        """See `Clock`."""
-        return time.monotonic()
-
-    def time_ns(self) -> int:
-        """See `Clock`."""
-        return time.time_ns()
-
-    def random(self) -> float:
-        """See `Clock`."""
-        return random.random()
+    monotonic = staticmethod(time.monotonic)
+    time_ns = staticmethod(time.time_ns)
+    random = staticmethod(random.random)
 
 
 @dataclass(frozen=True)
@@ -104,7 +97,7 @@ class Listing:
     after: int
     taken_at: float
 
-    @property
+    @cached_property
     def newest(self) -> VersionFile | None:
         """The newest version."""
         return self.versions[-1] if self.versions else None

@@ -31,6 +31,7 @@ from lance_io.lazy_names import later
 from lance_io.limits import COMMIT_TIMEOUT
 from lance_io.not_offered import DatasetNotOffered
 from lance_io.plans.lazy_module import later_plans
+from lance_io.plans.streams import shared, shared_async
 from lance_io.reads.open_version import check_out, latest_of, open_options, open_steps
 from lance_io.reads.properties import DatasetProperties
 from lance_io.reads.run_plan import run, run_async, run_sync
@@ -161,7 +162,7 @@ class SyncDataset(_Dataset, DatasetRows, DatasetChanges, DatasetClones, DatasetN
         progress     told (versions read, versions in all) now and then
         """
 
-        @runtime.shared
+        @shared
         def batches(state: DatasetState) -> Iterator[pa.RecordBatch]:
             for portion in run(state, file_listing.tracked_versions(state, min_version)):
                 yield run(state, file_listing.tracked_files(state, portion))
@@ -432,7 +433,7 @@ class AsyncDataset(_Dataset, AsyncDatasetRows, AsyncDatasetChanges, AsyncDataset
         """See `LanceDataset.all_files`."""
         return await self._run(file_listing.all_files(self._state))
 
-    @runtime.shared_async
+    @shared_async
     async def tracked_files(
         self, *, min_version: int | None = None, progress: Progress | None = None
     ) -> AsyncIterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from lance_io.lazy_names import later
 from lance_io.not_offered import ScannerBuilderNotOffered
 from lance_io.plans.lazy_module import later_plans
 from lance_io.plans.plan import drive_in_thread
+from lance_io.plans.streams import SharedItems, shared_async
 from lance_io.reads.properties import FragmentProperties
 from lance_io.reads.run_plan import AsyncFace, SyncFace
 from lance_io.reads.scan import execute
@@ -148,7 +149,7 @@ class SyncScanner(_Scan, SyncFace):
         Threads may share the iterator: each batch is given once. After an error it raises `UsageError`.
         """
         schema = self.projected_schema  # what does not fit the schema is said now, not at the first batch
-        return runtime.SharedItems(execute.stream(self._state, self._options, schema))
+        return SharedItems(execute.stream(self._state, self._options, schema))
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The batches as an Arrow reader.
@@ -158,9 +159,7 @@ class SyncScanner(_Scan, SyncFace):
         """
         schema = self.projected_schema
         options = replace(self._options, starts_small=True)
-        return pa.RecordBatchReader.from_batches(
-            schema, runtime.SharedItems(execute.stream(self._state, options, schema))
-        )
+        return pa.RecordBatchReader.from_batches(schema, SharedItems(execute.stream(self._state, options, schema)))
 
     def scan_batches(self) -> NoReturn:
         """Not offered; use `to_batches`."""
@@ -278,7 +277,7 @@ class AsyncScanner(_Scan, AsyncFace):
         """All rows."""
         return await execute.collect_async(self._state, self._options, await self._schema())
 
-    @runtime.shared_async
+    @shared_async
     async def to_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         """The rows batch by batch; leaving the loop early cancels the reads under way.
 

@@ -19,9 +19,10 @@ import pyarrow as pa
 from lance_io.dataset import bases
 from lance_io.dataset.scanner import LanceScanner
 from lance_io.errors import BindError, EvaluationError, LanceError, UsageError
+from lance_io.plans.streams import SharedItems, shared_async
 from lance_io.reads.scan.scan_options import LIMIT_END, scan_options
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID
-from lance_io.runtime import SharedItems, in_thread, shared_async
+from lance_io.runtime import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lance_io import runtime
 from lance_io.changes.operations.convert import to_public
 from lance_io.commit.record import transaction_of
 from lance_io.dataset.scanner import AsyncScanner, SyncScanner
 from lance_io.errors import NotFound, UsageError
 from lance_io.plans.plan import Together
+from lance_io.plans.streams import shared, shared_async
 from lance_io.reads.open_version import check_number, check_out
 from lance_io.reads.rows.deletions_and_ids import load_row_columns
 from lance_io.reads.run_plan import AsyncFace, SyncFace
@@ -148,7 +148,7 @@ def _live_ids(state: DatasetState, left_out: set[int]) -> Plan[U64Array]:
     return np.concatenate(parts)
 
 
-@runtime.shared
+@shared
 def _batches(ids: U64Array) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(ids), _BATCH_ROWS):
         yield pa.record_batch([pa.array(ids[start : start + _BATCH_ROWS])], schema=_IDS)
@@ -195,7 +195,7 @@ class AsyncDatasetDelta(_Delta, AsyncFace):
         """See `DatasetDelta.get_updated_rows`; batches, for `async for`."""
         return AsyncScanner(self._state, self._updated).to_batches()
 
-    @runtime.shared_async
+    @shared_async
     async def get_deleted_row_ids(self) -> AsyncIterator[pa.RecordBatch]:
         """See `DatasetDelta.get_deleted_row_ids`; batches, for `async for`."""
         for batch in _batches(await self._run(self._deleted())):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from lance_io.encodings.rounds import merge_ranges
+from lance_io._kernels import measure_ranges
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.file_steps import (
     FetchedSuffix,
@@ -32,12 +32,12 @@ from lance_io.file.file_steps import (
 )
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.spares import SPARES_BYTES, spares
-from lance_io.io.stats import count_round
+from lance_io.io.stats import count_round, sinks_now
 from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE
 from lance_io.plans.plan import Finished, LargeAnswer, advance, drive_async, drive_sync
 from lance_io.records import dataclass
 from lance_io.runtime import cpu_pool, set_done, wait_until_done
-from lance_io.spans import Fetched, Ranges, no_ranges
+from lance_io.spans import Fetched, Ranges
 from lance_io.store.bounds import LINE_BYTES, joined_bytes_max
 from lance_io.store.failures import InvalidRange, ShortRead
 
@@ -134,7 +134,7 @@ def read_file_sync(
     sinks       statistics that its reads count in; None for those of the context and of the blocks around the caller
     is_charged  the caller has charged what is read to a budget; otherwise large reads are charged to the context's
     """
-    reads = _SyncReads(context, gap_bytes, sinks, is_charged=is_charged)
+    reads = _SyncAnswers(context, gap_bytes, sinks, is_charged=is_charged)
     try:
         return drive_sync(steps, partial(reads.answer_of_file, key))
     finally:
@@ -150,14 +150,14 @@ def read_files_sync(
     is_charged: bool = False,
 ) -> T:
     """Run a computation on several files to its end, reading in this thread; the rest is as for `read_file_sync`."""
-    reads = _SyncReads(context, gap_bytes, sinks, is_charged=is_charged)
+    reads = _SyncAnswers(context, gap_bytes, sinks, is_charged=is_charged)
     try:
         return drive_sync(steps, reads.answer)
     finally:
         reads.end()
 
 
-class _SyncReads:
+class _SyncAnswers:
     """Answers what one computation asks for, reading in this thread. Parameters as for `read_file_sync`."""
 
     __slots__ = ("_charged_bytes", "_context", "_gap_bytes", "_is_charged", "_sinks", "_store")
@@ -166,7 +166,7 @@ class _SyncReads:
         self._context = context
         self._store: Any = context.store  # offers `SyncReads`
         self._gap_bytes: int = self._store.profile.take_gap_bytes if gap_bytes is None else gap_bytes
-        self._sinks = context.sinks_now() if sinks is None else sinks
+        self._sinks = sinks_now(context.store.identity, context.shared) if sinks is None else sinks
         self._is_charged = is_charged
         self._charged_bytes = 0
 
@@ -216,8 +216,8 @@ class _SyncReads:
         if isinstance(request, ReadJoined):
             return self._answer_joined(request)
         ranges = [asked for _, asked in request if type(asked) is Ranges]
-        whole = merge_ranges(ranges) if ranges else no_ranges()
-        num_ranges, num_bytes = len(whole.starts), whole.num_bytes
+        num_ranges = sum([len(of_file.starts) for of_file in ranges])
+        num_bytes = sum([measure_ranges(of_file.starts, of_file.ends, None)[0] for of_file in ranges])
         self._charge(num_bytes)
         answers = self._answers_of(request, num_ranges, num_bytes)
         self._count(answers, num_ranges, num_bytes)
@@ -331,7 +331,7 @@ def read_whole_files(
     store: Any = context.store
     keys, ends = [ref.key for ref in refs], list[tuple[Any, int]]()
     try:
-        ends = store.suffix_sync(keys, bytes_max)
+        ends += store.suffix_sync(keys, bytes_max)
     except (ShortRead, InvalidRange) as error:
         raise _truncated(keys, error) from error
     num_bytes = sum([len(data) for data, _ in ends])

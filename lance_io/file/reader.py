@@ -29,8 +29,9 @@ from lance_io.levels.portable import Portable
 from lance_io.levels.retype import batch_as, needs_retyping
 from lance_io.limits import METADATA_CACHE_BYTES, VALUE_BYTES_MAX
 from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.plans.streams import SharedItems, shared_async
 from lance_io.redaction import hide_secrets
-from lance_io.runtime import SharedItems, iterate, run, shared_async, stream, wrap
+from lance_io.runtime import iterate, run, stream, wrap
 from lance_io.spans import Ranges
 from lance_io.store.offers import SyncReads
 from lance_io.store.provided_options import with_provider

@@ -188,6 +188,8 @@ class TableReader:
     def _check_sizes(self, taken: Taken, picks: Sequence[Pick]) -> None:
         """Raise ResourceLimitError for a value that takes more than the context allows."""
         bytes_max = self.context.value_bytes_max
+        if not isinstance(taken, list) and taken.get_total_buffer_size() <= bytes_max:
+            return
         arrays = _columns(taken)
         for number in self._variable:
             if memory_bytes(arrays[number]) > bytes_max:

@@ -51,7 +51,8 @@ _SHOWN: Final = 200  # characters of an expression in a message
 
 
 def _paths(expression: Expr) -> tuple[tuple[str, ...], ...]:
-    return tuple(dict.fromkeys(tuple(str(part) for part in column.path) for column in columns(expression)))
+    every = [*columns(expression)]
+    return tuple(dict.fromkeys(tuple(str(part) for part in column.path) for column in every))
 
 
 class Predicate:
@@ -69,7 +70,7 @@ class Predicate:
     def __init__(self, expression: Expr) -> None:
         self.expression = expression
         self.paths = _paths(expression)
-        self.columns: tuple[str, ...] = tuple(dotted(path) for path in self.paths)
+        self.columns: tuple[str, ...] = tuple(map(dotted, self.paths))
         self.cannot_fail = cannot_fail(expression)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.format.version import V0_1, V2_1, FileVersion, version_of_pair
+from lance_io.format.version import V0_1, V2_1, VERSION_OF_PAIR, FileVersion
 from lance_io.limits import METADATA_BYTES_MAX
 from lance_io.records import dataclass
 
@@ -83,7 +83,7 @@ def decode_footer(tail: Buffer, *, file_bytes: int) -> Footer:
             f"expected {MAGIC!r} in the last 4 bytes, found {magic!r}: this does not appear to be a Lance file, or a "
             "whole one"
         )
-    version = version_of_pair(major, minor)
+    version = VERSION_OF_PAIR[major, minor]
     if version == V0_1:
         raise UnsupportedError(f"data files of version {V0_1.name} are not read yet")
     if len(view) < FOOTER_BYTES:

@@ -47,16 +47,27 @@ V2_3: Final = FileVersion(2, 3)
 READABLE: Final = frozenset({V0_1, V2_0, V2_1, V2_2})
 
 _NAMES: Final = {V0_1: "0.1", V2_0: "2.0", V2_1: "2.1", V2_2: "2.2", V2_3: "2.3"}
-_BY_PAIR: Final = {
-    (0, 0): V0_1,
-    (0, 1): V0_1,
-    (0, 2): V0_1,
-    (0, 3): V2_0,
-    (2, 0): V2_0,
-    (2, 1): V2_1,
-    (2, 2): V2_2,
-    (2, 3): V2_3,
-}
+
+
+class _ByPair(dict[tuple[int, int], FileVersion]):
+    def __missing__(self, pair: tuple[int, int]) -> FileVersion:
+        raise UnsupportedError(f"unknown file version {pair[0]}.{pair[1]}; known are {', '.join(_NAMES.values())}")
+
+
+VERSION_OF_PAIR: Final = _ByPair(
+    {
+        (0, 0): V0_1,
+        (0, 1): V0_1,
+        (0, 2): V0_1,
+        (0, 3): V2_0,
+        (2, 0): V2_0,
+        (2, 1): V2_1,
+        (2, 2): V2_2,
+        (2, 3): V2_3,
+    }
+)
+"""The version that the pair of a footer or a data file entry names; `UnsupportedError` when nobody knows it."""
+
 _BY_NAME: Final = {
     **{name: version for version, name in _NAMES.items()},
     "legacy": V0_1,
@@ -64,14 +75,6 @@ _BY_NAME: Final = {
     "stable": V2_2,
     "next": V2_3,
 }
-
-
-def version_of_pair(major: int, minor: int) -> FileVersion:
-    """The version that a footer or a data file entry names; `UnsupportedError` when nobody knows the pair."""
-    version = _BY_PAIR.get((major, minor))
-    if version is None:
-        raise UnsupportedError(f"unknown file version {major}.{minor}; known are {', '.join(_NAMES.values())}")
-    return version
 
 
 def version_of_name(name: str) -> FileVersion:

@@ -175,7 +175,7 @@ def _check_dictionary(name: str, logical: str) -> None:
 
 def with_read_marks(schema: Schema) -> Schema:
     """The schema with `true` as the mark of each packed struct: pylance packs for others, too, and reads only that."""
-    if all(_has_read_mark(field) for field in schema.walk()):
+    if all([_has_read_mark(field) for field in [*schema.walk()] if field.metadata]):  # where the mark would be
         return schema
     return Schema(tuple(map(_marked_as_read, schema.fields)), dict(schema.metadata))
 

@@ -22,7 +22,7 @@ import heapq
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from lance_io.limits import IO_BUFFER_PROCESS_BYTES
 from lance_io.runtime import memory_limit_bytes
@@ -219,24 +219,29 @@ def process_bytes(memory_bytes: int | None) -> int:
     return IO_BUFFER_PROCESS_BYTES if memory_bytes is None else min(IO_BUFFER_PROCESS_BYTES, memory_bytes // 4)
 
 
-_process_pool = Pool(process_bytes(memory_limit_bytes()))
+class _Process:
+    """What the scans of this process share."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+
+
+process: Final = _Process(Pool(process_bytes(memory_limit_bytes())))
 
 
 def share_process_pool(memory_bytes: int) -> None:
     """Bound what the scans of this process hold by its share of the memory; not while they hold anything."""
-    global _process_pool
-    _process_pool = Pool(process_bytes(memory_bytes))
+    process.pool = Pool(process_bytes(memory_bytes))
 
 
 def process_pool() -> Pool:
     """The bound that all scans of this process share."""
-    return _process_pool
+    return process.pool
 
 
 def _after_fork() -> None:
     """In a forked child: what the parent's scans hold is theirs."""
-    global _process_pool
-    _process_pool = Pool(_process_pool.capacity_bytes)
+    process.pool = Pool(process.pool.capacity_bytes)
 
 
 os.register_at_fork(after_in_child=_after_fork)

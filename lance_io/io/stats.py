@@ -28,6 +28,8 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from lance_io.io.shared_limits import IoScheduler
+
 
 @dataclass(slots=True, eq=False)
 class IoStats:
@@ -128,9 +130,13 @@ def sinks(own: IoStats, identity: str) -> Sinks:
     return (own, store_stats(identity), _process)
 
 
-def sinks_now(identity: str) -> Sinks:
-    """Where a synchronous read counts: its store, the process, and the `io_stats()` blocks around the caller."""
-    return (store_stats(identity), _process, *_scopes.get())
+def sinks_now(identity: str, shared: IoScheduler | None = None) -> Sinks:
+    """Where a synchronous read counts: its store, the process, and the `io_stats()` blocks around the caller.
+
+    shared  what the reads of a session have in common, which counts, too
+    """
+    sinks = (store_stats(identity), _process, *_scopes.get())
+    return sinks if shared is None else (*sinks, shared.stats)
 
 
 def scopes() -> Sinks:

@@ -47,13 +47,10 @@ class Begin(Generic[T]):
 
     def answer_sync(self) -> Future[T] | Done[T]:
         """See `Request`."""
-        return Done(self.work()) if self._is_little or cpu_count() == 1 else self._begin()
+        return Done(self.work()) if self._is_little or cpu_count() == 1 else cpu_pool().submit(self.work)
 
     async def answer_async(self) -> Future[T] | Done[T]:
         """See `Request`."""
-        return self._begin()
-
-    def _begin(self) -> Future[T] | Done[T]:
         return Done(self.work()) if self._is_little else cpu_pool().submit(self.work)
 
     @property

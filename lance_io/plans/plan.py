@@ -50,8 +50,8 @@ def drive_sync(plan: Generator[Any, Any, T], answer: Callable[[Any], Any] | None
     try:
         request = next(plan)
         while True:
-            if _here.stop is not None:
-                _here.stop.check()
+            if this_thread.stop is not None:
+                this_thread.stop.check()
                 give_way()
             try:
                 found = request.answer_sync() if answer is None else answer(request)
@@ -97,19 +97,22 @@ class _Stop:
         self.check()
 
 
-class _Here(threading.local):
+class _ThisThread(threading.local):
     """Of this thread: what says that its plans are to stop, where they may."""
 
     stop: _Stop | None = None
 
 
-_here = _Here()
+this_thread = _ThisThread()
 
 
 def check_stopped() -> None:
-    """Raise `Stopped` where what this thread does is to stop; where it is not, let the loop beside it have its turn."""
-    if _here.stop is not None:
-        _here.stop.check()
+    """Raise `Stopped` where what this thread does is to stop; where it is not, let the loop beside it have its turn.
+
+    Without anything that may stop it (`this_thread.stop`) there is nothing to do.
+    """
+    if this_thread.stop is not None:
+        this_thread.stop.check()
         give_way()
 
 
@@ -122,11 +125,11 @@ async def drive_in_thread(work: Callable[[], T]) -> T:
 
     def stoppable() -> T:
         begin_turns()
-        _here.stop = stop
+        this_thread.stop = stop
         try:
             return work()
         finally:
-            _here.stop = None
+            this_thread.stop = None
 
     under_way = driven_in_thread(stoppable)
     try:
@@ -148,14 +151,14 @@ def begin_in_thread(work: Callable[[], object], ended: Callable[[BaseException |
 
     def run() -> None:
         begin_turns()
-        _here.stop = stop
+        this_thread.stop = stop
         failure: BaseException | None = None
         try:
             work()
         except BaseException as error:
             failure = error
         finally:
-            _here.stop = None
+            this_thread.stop = None
         ended(failure)
 
     begin_driving(run)
@@ -171,11 +174,11 @@ async def _ended(future: asyncio.Future[Any]) -> None:
 @contextmanager
 def _to_the_end() -> Iterator[None]:
     """What is driven in the block does not stop before it has ended."""
-    stop, _here.stop = _here.stop, None
+    stop, this_thread.stop = this_thread.stop, None
     try:
         yield
     finally:
-        _here.stop = stop
+        this_thread.stop = stop
 
 
 async def drive_async(plan: Generator[Any, Any, T], answer: Callable[[Any], Awaitable[Any]] | None = None) -> T:
@@ -249,10 +252,10 @@ class Pause:
 
     def answer_sync(self) -> None:
         """See `Request`."""
-        if _here.stop is None:
+        if this_thread.stop is None:
             time.sleep(self.seconds)
         else:
-            _here.stop.wait(self.seconds)
+            this_thread.stop.wait(self.seconds)
 
     async def answer_async(self) -> None:
         """See `Request`."""
@@ -271,9 +274,9 @@ class Wait(Generic[T]):
 
     def answer_sync(self) -> T:
         """See `Request`."""
-        if _here.stop is None:
+        if this_thread.stop is None:
             return self.future.result(self.seconds)
-        _here.stop.wait(self.seconds, self.future)
+        this_thread.stop.wait(self.seconds, self.future)
         return self.future.result(0)
 
     async def answer_async(self) -> T:

@@ -2,30 +2,54 @@
 
 A stream yields requests as a plan does, and `Items`. What it reads from, it asks for: `Open` is answered by an iterator
 (asynchronous on a loop), `Next` by an item of that. Whoever ends the iteration early closes what was opened.
+
+Users get the items by iterators that threads or coroutines share (`SharedItems`, `SharedAsyncItems`): each item is
+given once, to whoever asks for it next. A generator refuses a second caller while it works for the first one, and is
+over once it has failed or was cancelled: others who ask then are given its end, and take what they got for complete.
+These let callers wait for each other, and an error comes to all of them: as it is to one, who then finds the end, and
+as a `UsageError` to the others.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+import threading
+import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import aclosing, closing
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
-from lance_io.plans.plan import check_stopped, drive_async, drive_sync
+from lance_io.errors import ForkedRuntimeError, UsageError
+from lance_io.plans.plan import check_stopped, drive_async, drive_sync, this_thread
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from types import FrameType
+
     from lance_io.plans.plan import Plan
 
+P = ParamSpec("P")
 T = TypeVar("T")
+_making = threading.Lock()  # of conditions
 
 
+def _start_over() -> None:
+    global _making
+    _making = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_start_over)
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Items:
     """Some items that a stream gives, taken from an iterable as they are asked for."""
 
-    __slots__ = ("values",)
-
-    def __init__(self, values: Iterable[Any]) -> None:
-        self.values = values
+    values: Iterable[Any]
 
 
 Stream: TypeAlias = Generator[Any, Any, None]
@@ -126,7 +150,8 @@ def iterate_sync(stream: Stream) -> Generator[Any, None, None]:
                 yield from request.values
                 request = next(stream)
                 continue
-            check_stopped()
+            if this_thread.stop is not None:
+                check_stopped()
             try:
                 answer = request.answer_sync()
             except Exception as error:
@@ -170,3 +195,214 @@ async def iterate_async(stream: Stream) -> AsyncGenerator[Any, None]:
         stream.close()
         for items in opened:
             await items.aclose()
+
+
+# -- shared iterators ------------------------------------------------------------------------------------------------
+
+
+class _Failure:
+    """What items ended with.
+
+    caller  the thread or task that was given the error
+    """
+
+    __slots__ = ("_caller", "_text")
+
+    def __init__(self, error: BaseException, caller: object) -> None:
+        text = str(error)
+        self._text = type(error).__name__ + (f": {text}" if text else "")
+        self._caller = weakref.ref(caller)
+
+    def tell(self, caller: object) -> None:
+        """Raise `UsageError` for any other caller."""
+        if self._caller() is not caller:
+            raise UsageError(f"these items ended early, by an error in another call; iterate anew: {self._text}")
+
+
+class SharedItems(Generator[T, None, None]):
+    """The items of a generator, for threads; those who ask meanwhile wait, also who closes it.
+
+    Raises `UsageError` after an error that another thread was given, and `ForkedRuntimeError` in a child that was
+    forked while a thread asked for an item.
+    """
+
+    __slots__ = ("__weakref__", "_failed", "_freed", "_items", "_next", "_num_waiting", "_pid")
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._failed: list[_Failure] = []  # one, as soon as it has
+        self._items: Any = _recorded(items, self._failed)
+        self._next: Callable[[], T] = self._items.__next__
+        self._freed: threading.Condition | None = None  # told that the generator is, once somebody has waited
+        self._num_waiting = 0
+        self._pid = os.getpid()
+
+    def __next__(self) -> T:
+        # No lock is taken: the generator itself refuses a second caller, and a lock costs half of a small batch.
+        try:
+            return self._next()
+        except StopIteration:
+            self._check_complete()
+            raise
+        except ValueError as error:
+            if not _is_busy(error):
+                raise
+            item: T = self._in_turn(self._next)
+            return item
+        finally:
+            if self._num_waiting:
+                self._wake()
+
+    def _in_turn(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Call a method of the generator as soon as no other thread does."""
+        if self._items.gi_running and self._pid != os.getpid():
+            raise ForkedRuntimeError(
+                "a thread of the parent was taking an item of this iterator at os.fork; start a new one in the child"
+            )
+        with _making:
+            freed = self._freed = self._freed or threading.Condition()
+        while True:
+            if _is_running_here(self._items.gi_frame):
+                return call(*args)  # refused: this thread cannot wait for itself
+            with freed:
+                self._num_waiting += 1  # before the generator is looked at: who leaves it then wakes somebody
+                try:
+                    while self._items.gi_running:
+                        freed.wait()
+                finally:
+                    self._num_waiting -= 1
+            try:
+                return call(*args)
+            except StopIteration:
+                self._check_complete()
+                raise
+            except ValueError as error:
+                if not _is_busy(error):
+                    raise
+
+    def _wake(self) -> None:
+        freed = self._freed
+        if freed is not None:
+            with freed:
+                freed.notify()
+
+    def _check_complete(self) -> None:
+        if self._failed:
+            self._failed[0].tell(threading.current_thread())
+
+    def send(self, value: Any) -> T:
+        """As `next`; nothing can be sent."""
+        if value is not None:
+            raise TypeError("these items take no values")
+        return next(self)
+
+    def throw(self, *error: Any) -> T:
+        """Raise an error where the items are made."""
+        try:
+            item: T = self._in_turn(self._items.throw, *error)
+            return item
+        finally:
+            if self._num_waiting:
+                self._wake()
+
+    def close(self) -> None:
+        """End it."""
+        try:
+            self._in_turn(self._items.close)
+        finally:
+            if self._num_waiting:
+                self._wake()
+
+
+def _recorded(items: Iterator[T], failed: list[_Failure]) -> Generator[T, None, None]:
+    """The items; notes an error before anybody else can ask."""
+    try:
+        yield from items
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        failed.append(_Failure(error, threading.current_thread()))
+        raise
+
+
+def _is_running_here(frame: FrameType | None) -> bool:
+    """Whether this thread is inside of a frame."""
+    above: FrameType | None = sys._getframe()
+    while above is not None and above is not frame:
+        above = above.f_back
+    return above is not None
+
+
+def _is_busy(error: ValueError) -> bool:
+    """Whether a generator has refused a caller because another one is there: no frame of its own has raised that."""
+    trace = error.__traceback__
+    return type(error) is ValueError and trace is not None and trace.tb_next is None
+
+
+class SharedAsyncItems(AsyncGenerator[T, None]):
+    """The items of an asynchronous generator, for tasks of one event loop, in the order in which they ask.
+
+    Raises `UsageError` after an error that another task was given, or that has cancelled it, and on another loop.
+    """
+
+    __slots__ = ("__weakref__", "_failed", "_items", "_lock", "_loop")
+
+    def __init__(self, items: AsyncIterator[T]) -> None:
+        self._items: Any = items
+        self._failed: _Failure | None = None
+        self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __anext__(self) -> T:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise UsageError("these items are given on another event loop; start a new iteration on this one")
+            self._loop = loop
+        async with self._lock:
+            if self._failed is not None:
+                self._failed.tell(asyncio.current_task())
+            try:
+                item: T = await anext(self._items)
+                return item
+            except StopAsyncIteration:
+                raise
+            except BaseException as error:
+                self._failed = _Failure(error, asyncio.current_task())
+                raise
+
+    async def asend(self, value: Any) -> T:
+        """As `anext`; nothing can be sent."""
+        if value is not None:
+            raise TypeError("these items take no values")
+        return await anext(self)
+
+    async def athrow(self, *error: Any) -> T:
+        """Raise an error where the items are made."""
+        async with self._lock:
+            item: T = await self._items.athrow(*error)
+            return item
+
+    async def aclose(self) -> None:
+        """End it."""
+        async with self._lock:
+            await self._items.aclose()
+
+
+def shared(make: Callable[P, Iterator[T]]) -> Callable[P, SharedItems[T]]:
+    """A generator function whose generators may be shared by threads."""
+
+    @wraps(make)
+    def begin(*args: P.args, **options: P.kwargs) -> SharedItems[T]:
+        return SharedItems(make(*args, **options))
+
+    return begin
+
+
+def shared_async(make: Callable[P, AsyncIterator[T]]) -> Callable[P, SharedAsyncItems[T]]:
+    """The same of an asynchronous generator function, for tasks."""
+
+    @wraps(make)
+    def begin(*args: P.args, **options: P.kwargs) -> SharedAsyncItems[T]:
+        return SharedAsyncItems(make(*args, **options))
+
+    return begin

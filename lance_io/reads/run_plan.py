@@ -39,7 +39,7 @@ class SyncFace:
 
     def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
         """Run a plan and wait for it."""
-        return run_sync(plan, timeout, answers_sync=self._state.answers_sync)
+        return run(self._state, plan, timeout)
 
 
 class AsyncFace:
@@ -55,7 +55,8 @@ class AsyncFace:
 
 def run(state: DatasetState, plan: Plan[T], timeout: Timeout = None) -> T:
     """Run a plan that concerns an open table and wait for it; as `run_sync`."""
-    return run_sync(plan, timeout, answers_sync=state.answers_sync)
+    answers_sync = state.is_local if state.schedulers is None else state.answers_sync  # nobody can close it
+    return run_sync(plan, timeout, answers_sync=answers_sync)
 
 
 def run_on(store: ObjectStore, plan: Plan[T]) -> T:

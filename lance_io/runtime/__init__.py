@@ -5,8 +5,6 @@
     begin(coro, f)   from anywhere: f is called when it has ended
     iterate(make)    from plain code: the items of an async generator that runs on the engine
     stream(make)     the same from a coroutine on any loop
-    shared(make)     a generator function whose items threads may share
-    shared_async(make)  the same of an asynchronous one, for tasks
     cpu_pool()       threads for decoding; kernels release the GIL, and the loop must not wait for them
     in_thread(f)     a function that may block, or takes long
     load_modules(...)  imports, which take long
@@ -33,13 +31,13 @@ from lance_io.runtime.pool import (
     cpu_count,
     cpu_pool,
     driven_in_thread,
+    in_cpu_pool,
     in_thread,
     load_modules,
     load_modules_sync,
     use_cpus,
 )
 from lance_io.runtime.processors import memory_limit_bytes, processors
-from lance_io.runtime.shared_items import SharedAsyncItems, SharedItems, shared, shared_async
 from lance_io.runtime.streams import EngineIterator, iterate, stream
 
 __all__ = [
@@ -57,10 +55,6 @@ __all__ = [
     "within_each",
     # many results
     "EngineIterator",
-    "SharedAsyncItems",
-    "SharedItems",
-    "shared",
-    "shared_async",
     "iterate",
     "stream",
     # work on the CPU
@@ -68,6 +62,7 @@ __all__ = [
     "driven_in_thread",
     "cpu_count",
     "cpu_pool",
+    "in_cpu_pool",
     "in_thread",
     "load_modules",
     "load_modules_sync",

@@ -10,7 +10,7 @@ import weakref
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from lance_io.runtime.threads import LastingPool
+from lance_io.runtime.pool import LastingPool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator

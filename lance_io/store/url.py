@@ -155,8 +155,8 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     if scheme in ("file", "file-object-store"):
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
         planned = planning(options)
-        local = disk.LocalStore(profile=LOCAL.with_options(planned), durability=durability(planned))
-        return Location(local, path, path)
+        how = durability(planned)
+        return Location(disk.LocalStore(profile=LOCAL.with_options(planned), durability=how), path, path)
     if scheme in ("memory", "shared-memory"):
         return _in_memory(scheme, rest, text, options)
     if scheme in _NOT_YET:

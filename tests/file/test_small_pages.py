@@ -80,7 +80,7 @@ def test_files_are_those_of_the_way_page_by_page(
 ) -> None:
     rows = table(num_rows, num_rows)
     together = write(tmp_path / "together.lance", rows, version)
-    monkeypatch.setattr(leaf_queues.LeafQueues, "_is_small", lambda self, page: False)
+    monkeypatch.setattr(leaf_queues, "SMALL_PAGE_BYTES_MAX", -1)
     assert write(tmp_path / "alone.lance", rows, version) == together
     read = LanceFileReader(str(tmp_path / "together.lance")).read_all().to_table()
     for name in rows.column_names:

@@ -15,7 +15,7 @@ from lance_io.file import LanceFileReader as OurFileReader
 from lance_io.format.columns import ColumnInfo, decode_column, decode_column_table
 from lance_io.format.footer import FOOTER_BYTES, Footer, decode_footer
 from lance_io.format.globals import FileDescriptor, decode_file_descriptor, decode_globals_table
-from lance_io.format.version import V2_1, V2_2, FileVersion, check_readable, version_of_name, version_of_pair
+from lance_io.format.version import V2_1, V2_2, VERSION_OF_PAIR, FileVersion, check_readable, version_of_name
 from lance_io.limits import METADATA_BYTES_MAX
 from lance_io.proto import file_pb2
 
@@ -141,9 +141,9 @@ def test_older_versions_are_named(version):
 
 
 def test_versions_have_names_and_an_age():
-    assert version_of_pair(0, 3) == version_of_pair(2, 0) == version_of_name("2.0") == FileVersion(2, 0)
+    assert VERSION_OF_PAIR[0, 3] == VERSION_OF_PAIR[2, 0] == version_of_name("2.0") == FileVersion(2, 0)
     assert version_of_name("legacy") < version_of_name("0.3") < V2_1 < version_of_name("stable")
-    for wrong in (lambda: version_of_pair(3, 0), lambda: version_of_name("9")):
+    for wrong in (lambda: VERSION_OF_PAIR[3, 0], lambda: version_of_name("9")):
         with pytest.raises(UnsupportedError, match="unknown file version"):
             wrong()
 

@@ -47,7 +47,7 @@ def schema_of(arrow: pa.Schema) -> Schema:
             raise SchemaError(f"The column {name} is a reserved name and cannot be used in a Lance dataset")
     try:
         schema = with_read_marks(schema_from_arrow(arrow))
-        for metadata in (schema.metadata, *(field.metadata for field in schema.walk())):
+        for metadata in (schema.metadata, *[field.metadata for field in [*schema.walk()]]):
             for value in metadata.values():
                 value.decode()
     except UnsupportedError as error:

@@ -19,10 +19,8 @@ from lance_io.changes.write.written_files import remember_written
 from lance_io.errors import LanceError, OperationError, SchemaError, UnsupportedError, UsageError
 from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.dictionary_room import DictionaryRoom, has_narrow_dictionaries
-from lance_io.file.write.file_bytes import NEARLY, PAGE_BYTES
-from lance_io.file.write.page_sizes import PageSizes
+from lance_io.file.write.file_bytes import NEARLY, PAGE_BYTES, FileWriter
 from lance_io.file.write.uploads import key_beside
-from lance_io.file.write.write_plan import file_plan
 from lance_io.file.write.writers import FileWriting
 from lance_io.format.version import V0_1
 from lance_io.io import trace_events
@@ -47,7 +45,8 @@ if TYPE_CHECKING:
     from lance_io.file.write import batched_writer
     from lance_io.file.write.batched_writer import BatchedFileWriter
     from lance_io.file.write.blob_pages import PayloadReader
-    from lance_io.file.write.file_bytes import FileWriter, WrittenFile
+    from lance_io.file.write.file_bytes import WrittenFile
+    from lance_io.file.write.page_sizes import PageSizes
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
@@ -352,10 +351,10 @@ class NewFiles:
         self._name, self._place, self._is_full = self._new_name(), next(self._turn), False
         folder = self._place.folder
         key = folder.key(self._name)
-        if self._page_sizes is None and self._version != V0_1:
-            self._page_sizes = PageSizes(file_plan(self._schema, self._version).num_columns)
         options = {**self._options, "first_row": self._first_row, "page_sizes": self._page_sizes}
         self._file = FileWriting(folder.store, key, self._schema, self._version, batches=self._batches, **options)
+        if isinstance(self._file.writer, FileWriter):
+            self._page_sizes = self._file.writer.page_sizes  # of all files of this write
         if self._progress is not None:
             self._progress.begin(FragmentMetadata(0, [], 0))
         return self._file

@@ -94,7 +94,7 @@ class Write:
             if version is None and given["use_legacy_format"]:
                 version = "legacy"
         target = write_target(
-            uri_on(given.get("filesystem"), given["uri"]),
+            given["uri"] if given.get("filesystem") is None else uri_on(given["filesystem"], given["uri"]),
             given.get("storage_options"),
             given.get("session"),
             given.get("commit_lock"),

@@ -6,8 +6,7 @@ from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from lance_io.io.budget import process_pool
-from lance_io.io.stats import sinks_now
+from lance_io.io.budget import process
 from lance_io.lazy_names import later
 from lance_io.limits import IO_BUFFER_BYTES, VALUE_BYTES_MAX
 from lance_io.records import dataclass
@@ -18,9 +17,8 @@ if TYPE_CHECKING:
     from lance_io.io import scheduler as schedulers
     from lance_io.io.budget import Pool
     from lance_io.io.cache import SearchCache
-    from lance_io.io.scheduler import Merge, OpenSchedulers
+    from lance_io.io.scheduler import Merge, OpenSchedulers, ReadScheduler
     from lance_io.io.shared_limits import IoScheduler
-    from lance_io.io.stats import Sinks
     from lance_io.store.api import ObjectReads
 else:
     schedulers = later("lance_io.io.scheduler")
@@ -111,14 +109,9 @@ class ReadContext:
     @property
     def pool(self) -> Pool:
         """The bound on what this and other reads hold together."""
-        return process_pool() if self.shared is None else self.shared.pool
+        return process.pool if self.shared is None else self.shared.pool
 
-    def sinks_now(self) -> Sinks:
-        """Where a read in the caller's thread counts."""
-        sinks = sinks_now(self.store.identity)
-        return sinks if self.shared is None else (*sinks, self.shared.stats)
-
-    def scheduler(self, merge: Merge = "take") -> schedulers.ReadScheduler:
+    def scheduler(self, merge: Merge = "take") -> ReadScheduler:
         """The scheduler of one operation, for the engine's loop; close it when the operation ends early."""
         scheduler = schedulers.ReadScheduler(
             self.store, merge=merge, budget_bytes=self.io_buffer_bytes, shared=self.shared

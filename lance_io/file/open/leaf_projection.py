@@ -15,7 +15,7 @@ from lance_io.levels.chunks import LIST_KINDS
 from lance_io.levels.path import leaf_paths
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.records import dataclass
-from lance_io.turns import give_way, in_turns
+from lance_io.turns import MANY, give_way, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Field
     from lance_io.levels.path import LeafPath
 
+LOCATED_PER_TURN: Final = 128  # fragments: some microseconds each
 LEAF_COLUMNS_MAX: Final = 64  # sets of columns that files have; a table gets another with each change of its schema
 
 
@@ -89,17 +90,18 @@ class Projection:
     fields   pruned top-level schema fields, blobs replaced by their descriptions; results come in this order
     paths    the ways to the leaves of each field
     leaves   all of them by field id, in that order
+    lone     of each field that is a leaf, as most are, its id; None for others
     is_flat  every field is a leaf
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self.fields = [field.describe_blobs() for field in fields]
-        self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in in_turns(self.fields)]
+        turns = iter if len(self.fields) < MANY else in_turns
+        self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in turns(self.fields)]
         self.leaves = {path.leaf.id: path for paths in self.paths for path in paths}
         self._types = {leaf: path.skeleton for leaf, path in self.leaves.items()}
-        # of fields that are a leaf, as most are: its id
-        self._lone = [paths[0].leaf.id if len(paths) == 1 == len(paths[0].nodes) else None for paths in self.paths]
-        self.is_flat = None not in self._lone
+        self.lone = [paths[0].leaf.id if len(paths) == 1 == len(paths[0].nodes) else None for paths in self.paths]
+        self.is_flat = None not in self.lone
         self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
         self._leaf_columns_of: dict[tuple[tuple[int, ...], tuple[int, ...]], LeafColumns] = {}
 
@@ -118,8 +120,12 @@ class Projection:
         if known is not None:
             return known[1]
         found = []
+        is_wide = len(self.leaves) >= MANY
+        if len(self._located) % LOCATED_PER_TURN == LOCATED_PER_TURN - 1:
+            give_way()
         for ref in source.files:
-            give_way()  # of a wide file it is milliseconds
+            if is_wide:
+                give_way()  # of such a file it is milliseconds
             of_leaves = self.leaf_columns(ref)
             if of_leaves.columns:
                 found.append(FileColumns(ref, of_leaves))
@@ -163,7 +169,7 @@ class Projection:
 
     def assemble_field(self, number: int, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
         """The array of a field from leaf arrays of `num_rows` each. Most fields have one leaf, whose array it is."""
-        lone = self._lone[number]
+        lone = self.lone[number]
         if lone is not None and lone in leaves:
             return leaves[lone]
         field, paths = self.fields[number], self.paths[number]

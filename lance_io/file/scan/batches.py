@@ -145,7 +145,7 @@ class _Leaf:
             if part_end == end:
                 break
             start = part_end
-        return join_arrays(parts)
+        return parts[0] if len(parts) == 1 else join_arrays(parts)
 
     def _use(self, part: Part) -> pa.Array:
         if len(self.in_use) == PARTS_IN_USE:
@@ -268,7 +268,10 @@ class Cutter:
         """The next batch."""
         start, end = self.position, self._next_end()
         leaves = self.rows(end)
-        arrays = [self.field(number, leaves, end - start) for number in range(len(self.projection.fields))]
+        arrays = [
+            leaves[leaf_id] if leaf_id in leaves else self.field(number, leaves, end - start)
+            for number, leaf_id in enumerate(self.projection.lone)
+        ]
         return ScanBatch(self.index, start, end - start, arrays)
 
     def rows(self, end: int) -> dict[int, pa.Array]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lance_io import limits
 from lance_io.file.scan.decoded_parts import PartRoom
 from lance_io.io.stats import count_held
+from lance_io.records import dataclass
 from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from lance_io.io.budget import Pool
@@ -26,14 +28,16 @@ T = TypeVar("T")
 J = TypeVar("J", bound="PoolJob[Any]")
 
 
-def ahead_bytes_max() -> int:
+def ahead_bytes_max(num_cpus: int) -> int:
     """What a scan may decode before it is needed: more where more processors have to be kept busy."""
-    return max(limits.SCAN_AHEAD_BYTES, limits.SCAN_PART_BYTES * cpu_count())
+    return max(limits.SCAN_AHEAD_BYTES, limits.SCAN_PART_BYTES * num_cpus)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PoolJob(Generic[T]):
     """What a thread of the pool reads and decodes at once.
 
+    work        does it, given the job; None once its result has been asked for
     num_bytes   what will be read
     expected_bytes  what it will be decoded to, as far as that is known
     is_held     whether these bytes are counted as held
@@ -42,103 +46,69 @@ class PoolJob(Generic[T]):
     is_dropped  whether nobody wants what it is decoded to
     """
 
-    __slots__ = (
-        "_future",
-        "_work",
-        "expected_bytes",
-        "is_dropped",
-        "is_held",
-        "kept_bytes",
-        "num_bytes",
-        "sizes",
-    )
-
-    def __init__(self, work: Callable[[Any], T], num_bytes: int = 0) -> None:
-        """A job that `work` does, given it."""
-        self.num_bytes = num_bytes
-        self.expected_bytes = num_bytes
-        self.is_held = False
-        self.kept_bytes = 0
-        self.sizes: deque[int] = deque()
-        self.is_dropped = False
-        self._work: Callable[[Any], T] | None = work  # None once its result has been asked for
-        self._future: Future[T] | None = None
+    work: Callable[[Any], T] | None
+    num_bytes: int = 0
+    expected_bytes: int = 0
+    is_held: bool = field(default=False, init=False)
+    kept_bytes: int = field(default=0, init=False)
+    sizes: deque[int] = field(default_factory=deque, init=False)
+    is_dropped: bool = field(default=False, init=False)
+    _future: Future[T] | None = field(default=None, init=False)
 
     def hand_over(self) -> None:
         """Let the pool do it, unless it has been told before or is done."""
-        if self._work is not None and self._future is None:
-            self._future = cpu_pool().submit(self._work, self)
+        if self.work is not None and self._future is None:
+            self._future = cpu_pool().submit(self.work, self)
 
     def result(self) -> T:
         """What it is decoded to; asked for once."""
         if self._future is not None:
             found = self._future.result()
-            self._future = self._work = None  # the future would hold all of it until the last part is used
+            self._future = self.work = None  # the future would hold all of it until the last part is used
             return found
-        work, self._work = self._work, None
+        work, self.work = self.work, None
         assert work is not None, "done once"
         return work(self)
 
     def take_back(self) -> bool:
         """Whether nobody has begun it; the pool will not begin it any more then."""
-        if self._work is None or (self._future is not None and not self._future.cancel()):
+        if self.work is None or (self._future is not None and not self._future.cancel()):
             return False
         self._future = None
         return True
 
 
-class JobQueue(Generic[J]):
+class JobQueue(deque[J]):
     """Jobs of a scan in order: batches of the first are being given out, those behind it are ahead of need.
 
-    held  counts their bytes
+    held      counts their bytes
+    is_alone  there is one processor: the pool begins nothing before `go_ahead`
     """
 
     def __init__(self, held: HeldBytes) -> None:
+        super().__init__()
         self._held = held
-        self._jobs: deque[J] = deque()
-        self._is_alone = cpu_count() == 1
+        self.is_alone = held.num_cpus == 1
 
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def __iter__(self) -> Iterator[J]:
-        return iter(self._jobs)
-
-    @property
-    def first(self) -> J:
-        """The first job."""
-        return self._jobs[0]
-
-    def add(self, job: J) -> None:
+    def begin(self, job: J) -> None:
         """One more job, which the pool may begin."""
-        self._jobs.append(job)
+        self.append(job)
         self._held.take(job)
-        if not self._is_alone:
+        if not self.is_alone:
             job.hand_over()
 
-    def need_first(self) -> J:
-        """The first job, whose result is wanted now: with one processor nobody but the caller does it."""
-        job = self._jobs[0]
-        if self._is_alone:
-            job.take_back()
-        return job
-
-    def remove_first(self) -> None:
-        """All that the first job gave has been used."""
-        self._jobs.popleft()
-
     def go_ahead(self) -> None:
-        """The caller goes away: the pool may begin what it has not needed so far."""
-        for job in self._jobs:
+        """The caller goes away: the pool may begin what it has not needed so far, if it is alone."""
+        for job in self:
             job.hand_over()
 
     def close(self) -> None:
         """Let go of what has not begun, and of what nobody will use."""
-        for job in self._jobs:
+        for job in self:
             if job.take_back():
                 self._held.give_back(job)
             self._held.drop(job)
-        self._jobs.clear()
+        self.clear()
         self._held.end()
 
 
@@ -150,6 +120,7 @@ class HeldBytes:
 
     capacity_bytes  the bound of what is read and not decoded; 0 for none
     pool            the bound that it shares with others
+    num_cpus        processors that the scan may use
 
     What jobs that nobody needs yet are decoded to, or will be, has a bound of its own (`limits.SCAN_AHEAD_BYTES`).
     """
@@ -161,7 +132,8 @@ class HeldBytes:
         self._lock = threading.Lock()
         self._held_bytes = 0
         self._ahead_bytes = 0  # decoded, or to be, of jobs
-        self._ahead_bytes_max = ahead_bytes_max()
+        self.num_cpus = cpu_count()
+        self._ahead_bytes_max = ahead_bytes_max(self.num_cpus)
         self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
 
     def has_room(self, num_bytes: int, expected_bytes: int = 0) -> bool:
@@ -175,7 +147,7 @@ class HeldBytes:
         """`has_room`, for a job behind so many others: of few jobs each processor has one, however large they are."""
         if self.has_room(num_bytes, expected_bytes):
             return True
-        return num_jobs < cpu_count() and expected_bytes <= self._pool.avail_bytes and self.has_room(num_bytes)
+        return num_jobs < self.num_cpus and expected_bytes <= self._pool.avail_bytes and self.has_room(num_bytes)
 
     def part_room(self) -> PartRoom:
         """Counts what is decoded on demand."""

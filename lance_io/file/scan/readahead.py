@@ -26,7 +26,6 @@ from lance_io.file.scan.page_slices import column_pieces
 from lance_io.file.scan.slow_start import SlowStart
 from lance_io.format.version import V0_1
 from lance_io.lazy_names import later
-from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +88,8 @@ def _piece_bytes(context: ReadContext) -> int:
     as large as they get; then they shrink fast, so that hundreds of scans come near the bound and hardly over it. On
     stores that are waited for a read is never much shorter than the gaps that scans read over.
     """
-    share = min(1.0, 2 * max(0, context.pool.avail_bytes) / max(1, context.pool.capacity_bytes))
+    pool = context.pool
+    share = min(1.0, 2 * max(0, pool.avail_bytes) / max(1, pool.capacity_bytes))
     least = max(limits.SCAN_PIECE_BYTES_MIN, context.store.profile.scan_gap_bytes // 4)
     return min(limits.SCAN_PIECE_BYTES, max(least, int(limits.SCAN_PIECE_BYTES * share**4)))
 
@@ -127,6 +127,6 @@ def in_row_order(found: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
     return sorted(found, key=lambda one: one[1].row_start)
 
 
-def group_bytes() -> int:
+def group_bytes(num_cpus: int) -> int:
     """How much of a file is read and decoded in one go: more where no other thread could take a part of it."""
-    return limits.SCAN_JOB_BYTES if cpu_count() == 1 else limits.SCAN_GROUP_BYTES
+    return limits.SCAN_JOB_BYTES if num_cpus == 1 else limits.SCAN_GROUP_BYTES

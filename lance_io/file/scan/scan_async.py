@@ -168,7 +168,7 @@ class _Job:
 
 def _has_room(pool: Pool, num_bytes: int) -> bool:
     """Whether so many bytes may be decoded ahead of need."""
-    return num_bytes <= min(pool.avail_bytes, ahead_bytes_max())
+    return num_bytes <= min(pool.avail_bytes, ahead_bytes_max(cpu_count()))
 
 
 class _Jobs:
@@ -193,7 +193,7 @@ class _Jobs:
         spares().trim()
         self._scheduler = context.scheduler("scan")
         self._pool = context.pool
-        self._claims = Claims(ahead_bytes_max())
+        self._claims = Claims(ahead_bytes_max(cpu_count()))
         self.part_room = PartRoom(self._pool.charge, partial(_has_room, self._pool))  # which does not refer to this
         self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
 
@@ -269,7 +269,7 @@ class _Jobs:
 
         What is not all of a page may have to ask for an index first: it has a job of its own.
         """
-        bytes_max = -1 if self._ahead.is_asked_for else group_bytes()  # none goes with another then
+        bytes_max = -1 if self._ahead.is_asked_for else group_bytes(cpu_count())  # none goes with another then
         group: list[tuple[int, Piece]] = []
         of_group: FileReads | None = None
         num_bytes = expected = 0

@@ -6,7 +6,6 @@ Small files after one another are read and decoded as a whole, without pieces (`
 from __future__ import annotations
 
 from collections import deque
-from contextlib import closing
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +27,7 @@ from lance_io.file.scan.readahead import (
 )
 from lance_io.file.scan.small_files import SmallFiles, small_runs
 from lance_io.io.spares import spares
+from lance_io.io.stats import sinks_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -144,7 +144,9 @@ class _Ahead:
         spares().trim()
         self._context = context
         self._projection = projection
-        self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
+        self._sinks = sinks_now(
+            context.store.identity, context.shared
+        )  # the pool's threads know nothing of the caller's blocks
         self._held = HeldBytes(context.io_buffer_bytes, context.pool, self._sinks)
         self._jobs: JobQueue[_Job] = JobQueue(self._held)
         self.part_room = self._held.part_room()
@@ -157,7 +159,7 @@ class _Ahead:
         self._source = self._pieces(spans)
         self._next = next(self._source, None)
         self._group_bytes = (
-            group_bytes() if self._files_per_job == 1 else limits.SCAN_JOB_BYTES
+            group_bytes(self._held.num_cpus) if self._files_per_job == 1 else limits.SCAN_JOB_BYTES
         )  # other threads have files
         try:
             self._fill()
@@ -232,7 +234,7 @@ class _Ahead:
                 assert self._next is not None, "looked at above"
                 job.add(self._next)
                 self._next = next(self._source, None)
-            self._jobs.add(job)
+            self._jobs.begin(job)
 
     @property
     def _begins_job(self) -> bool:
@@ -240,7 +242,7 @@ class _Ahead:
         if self._next is None or not self._jobs:
             return self._next is not None
         index, _, piece = self._next
-        if not (self._is_near(index, self._jobs.first) and self._reaches(index, piece.row_start)):
+        if not (self._is_near(index, self._jobs[0]) and self._reaches(index, piece.row_start)):
             return False
         return self._held.has_turn(piece.num_bytes, piece.expected_bytes, len(self._jobs))
 
@@ -256,7 +258,7 @@ class _Ahead:
         first = job.groups[-1][0]
         if piece.file is first.file:
             return goes_with(piece, first, job.group_bytes, self._group_bytes, job.group_expected)
-        oldest = self._jobs.first if self._jobs else job
+        oldest = self._jobs[0] if self._jobs else job
         has_place = len(job.groups) < self._files_per_job and self._is_near(index, oldest)
         return has_place and goes_behind(piece, job.num_rows, job.num_bytes, job.expected_bytes)
 
@@ -270,15 +272,15 @@ class _Ahead:
         """True when the next piece belongs to the span and starts before the row."""
         if not self._jobs:
             return False
-        index, piece = self._jobs.first.first
+        index, piece = self._jobs[0].first
         return index == span_index and piece.row_start < row
 
     def pop_span(self, index: int, start: int, end: int) -> tuple[list[Piece], list[pa.Array]] | None:
         """All of a span's rows, if these are the next piece of each leaf; None otherwise."""
         leaf_ids = self._leaf_ids
-        if not self._jobs or not leaf_ids or not self._jobs.first.has_next(index, leaf_ids, start, end):
+        if not self._jobs or not leaf_ids or not self._jobs[0].has_next(index, leaf_ids, start, end):
             return None
-        job = self._jobs.need_first()
+        job = self._need_first()
         found = job.pop_together(len(leaf_ids), end - start)
         if found is None:
             return None
@@ -288,7 +290,7 @@ class _Ahead:
 
     def pop(self) -> tuple[int, Piece, Any]:
         """The next piece, decoded, or its parts."""
-        job = self._jobs.need_first()
+        job = self._need_first()
         found = job.pop()
         self._held.use(job, found[0])
         self._go_on(job)
@@ -296,7 +298,7 @@ class _Ahead:
 
     def _go_on(self, job: _Job) -> None:
         if not job:
-            self._jobs.remove_first()
+            self._jobs.popleft()  # all that the first one gave has been used
             self._fill()
 
     def gave(self, num_rows: int) -> None:
@@ -305,9 +307,17 @@ class _Ahead:
             self._start.gave(num_rows)
             self._fill()
 
+    def _need_first(self) -> _Job:
+        """The first job, whose result is wanted now: with one processor nobody but the caller does it."""
+        job = self._jobs[0]
+        if self._jobs.is_alone:
+            job.take_back()
+        return job
+
     def go_ahead(self) -> None:
-        """See `JobQueue`."""
-        self._jobs.go_ahead()
+        """The caller goes away; see `JobQueue`."""
+        if self._jobs.is_alone:
+            self._jobs.go_ahead()
 
     def close(self) -> None:
         """See `JobQueue`."""
@@ -366,15 +376,19 @@ def _scan_pieces(
                     yield whole_span(projection, first + index, begin, end - begin, *whole)
                     continue
             cutter = Cutter(projection, first + index, begin, end, batch_rows, pieces.part_room)
-            with closing(cutter):
+            try:
                 while cutter.position < end:
                     while pieces.before(index, cutter.needs_rows_before):
                         cutter.add(*pieces.pop())
                     batch = cutter.cut()
                     pieces.gave(batch.num_rows)
                     pieces.go_ahead()
-                    cutter.begin_ahead()
+                    if cutter.has_parts:
+                        cutter.begin_ahead()
                     yield batch
+            finally:
+                if cutter.has_parts:
+                    cutter.close()
     finally:
         pieces.close()
 

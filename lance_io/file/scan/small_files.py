@@ -20,10 +20,11 @@ from lance_io.file.scan.page_slices import read_group
 from lance_io.file.scan.pool_jobs import HeldBytes, JobQueue, PoolJob
 from lance_io.file.scan.readahead import file_pieces
 from lance_io.io.spares import spares
+from lance_io.io.stats import sinks_now
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import KIB
-from lance_io.turns import in_turns
+from lance_io.turns import MANY, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -61,7 +62,7 @@ def small_runs(
     small = _Small(projection, context.store.profile.whole_file_bytes)
     first, leaves = 0, None
     runs: list[tuple[int, int, LeafColumns | None]] = []
-    for at in in_turns(range(len(spans) + 1)):
+    for at in iter(range(len(spans) + 1)) if len(spans) < MANY else in_turns(range(len(spans) + 1)):
         here = small.leaves_of(spans[at]) if at < len(spans) else None
         if at and (here is not leaves or at == len(spans)):
             is_worth = leaves is not None and (at - first) * len(leaves.columns) >= RUN_PAGES_MIN
@@ -125,7 +126,7 @@ class _Job(PoolJob["deque[Batch | Cutter]"]):
     __slots__ = ("end", "first")
 
     def __init__(self, work: Any, first: int, end: int, num_bytes: int) -> None:
-        super().__init__(work, num_bytes)
+        super().__init__(work, num_bytes, num_bytes)
         self.first = first
         self.end = end
 
@@ -156,7 +157,9 @@ class SmallFiles:
         self._leaves = leaves
         self._known = KnownFiles.of(leaves)
         self._rows_max = rows_max(leaves)
-        self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
+        self._sinks = sinks_now(
+            context.store.identity, context.shared
+        )  # the pool's threads know nothing of the caller's blocks
         self._held = HeldBytes(context.io_buffer_bytes, context.pool, self._sinks)
         self._ahead = ahead.pieces
         self._start = start
@@ -173,7 +176,9 @@ class SmallFiles:
         try:
             self._fill()
             while self._jobs:
-                job = self._jobs.need_first()
+                job = self._jobs[0]
+                if self._jobs.is_alone:
+                    job.take_back()
                 found = job.result()
                 while found:
                     batch = found.popleft()
@@ -181,10 +186,11 @@ class SmallFiles:
                     if self._start is not None:
                         self._start.gave(batch.end - batch.position if isinstance(batch, Cutter) else batch.num_rows)
                     if not found:
-                        self._jobs.remove_first()
+                        self._jobs.popleft()
                     if not found or self._start is not None:
                         self._fill()
-                    self._jobs.go_ahead()
+                    if self._jobs.is_alone:
+                        self._jobs.go_ahead()
                     if isinstance(batch, Cutter):
                         yield from batch.all()
                     else:
@@ -201,7 +207,7 @@ class SmallFiles:
             if self._jobs and not self._held.has_room(job.num_bytes):
                 return
             self._next = job.end
-            self._jobs.add(job)
+            self._jobs.begin(job)
 
     def _following(self) -> _Job:
         """The next files, as many as are worth a job; the sizes of all are known, or those of none."""

@@ -25,7 +25,7 @@ def has_narrow_dictionaries(schema: Schema) -> bool:
     """Whether a column, at any depth, is a dictionary with indices of 8 or 16 bits."""
     return any(
         field.logical_type.startswith("dict:") and field.arrow_type.index_type.bit_width <= _NARROW_BITS
-        for field in schema.walk()
+        for field in [*schema.walk()]
     )
 
 

@@ -128,7 +128,7 @@ class FileWriter:
         self._page_bytes = max(1, page_bytes * COLUMNS_AT_FULL_SIZE // max(COLUMNS_AT_FULL_SIZE, plan.num_columns))
         self._cache_bytes = self._page_bytes if cache_bytes is None else cache_bytes // max(1, len(schema))
         self._queues = self._make_queues()
-        self._page_sizes = PageSizes(plan.num_columns) if page_sizes is None else page_sizes
+        self.page_sizes = PageSizes(plan.num_columns) if page_sizes is None else page_sizes
         self._places = FilePlaces(version, plan.num_columns, plan.blob_columns)
         self._blobs = BlobSink(
             self._places, sink, references=blob_references, new_name=new_blob_name, payloads=payloads
@@ -164,8 +164,8 @@ class FileWriter:
     @property
     def _expected_bytes(self) -> int:
         """Bytes that the file will have with the rows that wait."""
-        waiting = self._page_sizes.estimate(self._queues.waiting_bytes)
-        return self.size_bytes + waiting + self._page_sizes.estimate_all(self._gathered_bytes)
+        waiting = self.page_sizes.estimate(self._queues.waiting_bytes)
+        return self.size_bytes + waiting + self.page_sizes.estimate_all(self._gathered_bytes)
 
     def reaches(self, num_bytes: int) -> Plan[bool]:
         """Whether the file with all its rows has about so many bytes as they are stored, at least `NEARLY` of them.
@@ -178,10 +178,10 @@ class FileWriter:
         if self.size_bytes >= num_bytes:
             return True
         yield from self._add_gathered()
-        unknown = [page for page in self._queues.peek() if not self._page_sizes.knows(page.column)]
+        unknown = [page for page in self._queues.peek() if not self.page_sizes.knows(page.column)]
         for page in unknown:
             encoded = yield Compute(partial(self._queues.encode, page), partial(int, page.num_bytes))
-            self._page_sizes.sample(page, encoded)
+            self.page_sizes.sample(page, encoded)
         if self._expected_bytes < num_bytes:
             return False
         yield from self._write_pages(self._queues.close_pages())
@@ -299,7 +299,7 @@ class FileWriter:
             yield from self._write_encoded(page, made)
 
     def _write_encoded(self, page: ClosedPage, encoded: list[EncodedPage]) -> Plan[None]:
-        self._page_sizes.add(page, encoded)
+        self.page_sizes.add(page, encoded)
         first_row = page.first_row
         for one in encoded:
             for buffers in self._places.page(page.column, first_row, one):

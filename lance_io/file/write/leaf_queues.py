@@ -57,6 +57,8 @@ class LeafQueues:
         self._fields = fields
         self._version = version
         self._small_kinds = plan.small_kinds
+        # up to how many bytes a page of a column is small, if it is one chunk
+        self._small_bytes_max = [-1 if kind is None else SMALL_PAGE_BYTES_MAX for kind in plan.small_kinds]
         self._columns: list[_Column] = []
         self._of_top = []
         for below in plan.of_top:
@@ -103,26 +105,24 @@ class LeafQueues:
         """The same, small pages of neighbouring columns together."""
         group: list[ClosedPage] = []
         num_bytes = 0
-        for page in self.flush():
-            is_small = self._is_small(page)
-            if group and (not is_small or num_bytes >= GROUP_BYTES or len(group) >= GROUP_PAGES):
-                yield group
-                group, num_bytes = [], 0
-            if is_small:
-                group.append(page)
-                num_bytes += page.num_bytes
-            else:
-                yield [page]
+        for column, bytes_max in zip(self._columns, self._small_bytes_max, strict=True):
+            for page in column.queue.flush():
+                is_small = page.num_bytes <= bytes_max and len(page.chunks) == 1
+                if group and (not is_small or num_bytes >= GROUP_BYTES or len(group) >= GROUP_PAGES):
+                    yield group
+                    group, num_bytes = [], 0
+                if is_small:
+                    group.append(page)
+                    num_bytes += page.num_bytes
+                else:
+                    yield [page]
         if group:
             yield group
 
-    def _is_small(self, page: ClosedPage) -> bool:
-        is_plain = self._small_kinds[page.column] is not None and len(page.chunks) == 1
-        return is_plain and page.num_bytes <= SMALL_PAGE_BYTES_MAX
-
     def encode_group(self, pages: list[ClosedPage]) -> EncodedGroup:
         """What `flush_groups` gives. Small pages are those of the first rows of the file."""
-        if not self._is_small(pages[0]):
+        first_page = pages[0]
+        if first_page.num_bytes > self._small_bytes_max[first_page.column] or len(first_page.chunks) > 1:
             return [(0, self.encode(page)) for page in pages]
         columns = []
         for page in pages:

@@ -52,7 +52,7 @@ class FilePlan:
     """See `file_plan`.
 
     of_top     columns and their options, per top-level field: leaves, in version 2.0 structs and lists, too
-    field_ids  of the columns
+    field_ids  of the columns, num_columns in number
     small_kinds  of those whose small pages are encoded together, None for others and in version 2.0
     blob_columns  those of blobs in version 2.0, which files mark
     text_places       of the top-level fields that hold text
@@ -70,6 +70,7 @@ class FilePlan:
         self.of_top = [[(path, column_options(path.top, path.leaf)) for path in paths] for paths in below]
         columns = [path for paths in below for path in paths]
         self.field_ids = tuple(path.leaf.id for path in columns)
+        self.num_columns = len(columns)
         self.small_kinds = [
             None if version == V2_0 else small_kind(path, options) for paths in self.of_top for path, options in paths
         ]
@@ -79,11 +80,6 @@ class FilePlan:
         self.has_dictionaries = any("dict:" in field.logical_type for field in schema.walk())
         self.has_blobs = schema.has_blobs
         self._batches: tuple[pa.Schema, list[tuple[int, Ingest]]] | None = None
-
-    @property
-    def num_columns(self) -> int:
-        """Columns of the file."""
-        return len(self.field_ids)
 
     def ingesters(self, batches: pa.Schema) -> list[tuple[int, Ingest]]:
         """For batches of this schema: the column of each top-level field, and what makes it the stored array.

@@ -29,7 +29,7 @@ from lance_io.lazy_names import later
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.row_bytes import check_row_bytes
 from lance_io.limits import VALUE_BYTES_MAX
-from lance_io.plans.cpu_requests import Begin, Compute, Result
+from lance_io.plans.cpu_requests import INLINE_WORK_BYTES_MAX, Begin, Compute, Result
 from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask, drive_async, drive_sync
 from lance_io.redaction import hide_secrets
 from lance_io.runtime import run, wrap
@@ -135,13 +135,26 @@ class FileWriting:
         held  as for `FileWriter.add`
         """
         self._check_open()
+        num_bytes = batch.get_total_buffer_size()
+        if num_bytes <= INLINE_WORK_BYTES_MAX or batch.nbytes <= INLINE_WORK_BYTES_MAX:  # a slice shows little
+            yield from self._write_few(batch, held)
+            return
         arrays = yield Compute(partial(self.writer.ingest, batch), lambda: batch.nbytes)
         self._check_sizes(arrays)
         check = self.writer.text_check(arrays)
-        checked = None if check is None else (yield Begin(check, batch.get_total_buffer_size()))
+        checked = None if check is None else (yield Begin(check, num_bytes))
         yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
         if checked is not None:
             yield from self._or_abort(ask(Result(checked)))
+
+    def _write_few(self, batch: pa.RecordBatch, held: bool) -> Plan[None]:
+        """The same of few bytes, which no other thread need look at."""
+        arrays = self.writer.ingest(batch)
+        self._check_sizes(arrays)
+        check = self.writer.text_check(arrays)
+        if check is not None:
+            check()
+        yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
 
     def reaches(self, num_bytes: int) -> Plan[bool]:
         """Whether the file has so many bytes, as `FileWriter.reaches` counts them."""

@@ -255,7 +255,10 @@ def decode(bound: Expr, found: pa.DataType) -> tuple[Expr, pa.DataType]:
 
 
 def _without_codes(t: pa.DataType) -> pa.DataType:
-    return _without_codes(t.value_type) if pt.is_dictionary(t) else with_inner(_wide(t), _without_codes)
+    if pt.is_dictionary(t):
+        return _without_codes(t.value_type)
+    wide = _wide(t)
+    return with_inner(wide, _without_codes) if pt.is_nested(wide) else wide
 
 
 def _meet_literal(source: Expr, bound: Expr, found: pa.DataType, literal: Literal) -> tuple[Expr, Expr, pa.DataType]:

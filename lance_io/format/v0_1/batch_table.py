@@ -23,7 +23,7 @@ import numpy as np
 from lance_io import _kernels
 from lance_io.errors import FormatError
 from lance_io.format.footer import MAGIC
-from lance_io.format.version import FileVersion, version_of_pair
+from lance_io.format.version import VERSION_OF_PAIR, FileVersion
 from lance_io.format.wire import parse_message
 from lance_io.limits import METADATA_BYTES_MAX
 from lance_io.proto import file_pb2
@@ -48,7 +48,7 @@ def version_at_end(tail: Buffer) -> FileVersion | None:
     if len(view) < BATCH_FOOTER_BYTES:
         return None
     _, major, minor, magic = _FOOTER.unpack_from(view, len(view) - BATCH_FOOTER_BYTES)
-    return version_of_pair(major, minor) if magic == MAGIC else None
+    return VERSION_OF_PAIR[major, minor] if magic == MAGIC else None
 
 
 def metadata_position(tail: Buffer, file_bytes: int) -> int:

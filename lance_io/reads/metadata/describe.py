@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from lance_io.commit.latest import list_versions
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.format.version import version_of_pair
+from lance_io.format.version import VERSION_OF_PAIR
 from lance_io.reads.metadata.fragment_metadata import (
     DataFile,
     DeletionFile,
@@ -146,7 +146,7 @@ def stored_file(file: DataFile) -> stored.DataFile:
         path=file.path,
         fields=tuple(file.fields),
         column_indices=tuple(file.column_indices),
-        version=version_of_pair(file.file_major_version, file.file_minor_version),
+        version=VERSION_OF_PAIR[file.file_major_version, file.file_minor_version],
         size_bytes=file.file_size_bytes,
         base_id=file.base_id,
     )

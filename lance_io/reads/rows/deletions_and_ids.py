@@ -23,7 +23,7 @@ from lance_io.reads.version.system_columns import CREATED_AT, ROW_ID, ROW_OFFSET
 from lance_io.table.manifest.deletion_file import decode_deletions
 from lance_io.table.manifest.fragment import CREATED_AT_FIELD, ROW_IDS_FIELD, UPDATED_AT_FIELD
 from lance_io.table.manifest.row_ids import RowIdIndex, build_row_id_index, decode_row_ids, decode_row_versions
-from lance_io.turns import in_turns
+from lance_io.turns import MANY, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -68,9 +68,10 @@ def load_cached(cache: SearchCache, key: Key, load: Callable[[], Plan[tuple[T, i
 def load_live(state: DatasetState, places: Sequence[int]) -> Plan[dict[int, LiveRows]]:
     """Which rows are left, of the fragments at `places`; the deletion files are read side by side."""
     rows = state.physical_rows[list(places)].tolist()
-    has_file = [state.has_deletions[place] for place in in_turns(places)]
+    turns = iter if len(places) < MANY else in_turns
+    has_file = [state.has_deletions[place] for place in turns(places)]
     whole = {count: LiveRows(count) for count in set(rows)}  # of which most fragments of a table have few kinds
-    live = {place: whole[count] for place, count, one in in_turns(zip(places, rows, has_file, strict=True)) if not one}
+    live = {place: whole[count] for place, count, one in turns(zip(places, rows, has_file, strict=True)) if not one}
     with_files = [place for place, one in zip(places, has_file, strict=True) if one]
     if with_files:
         vectors: list[IntArray] = yield Together([_load_deleted(state, place) for place in with_files])
@@ -127,7 +128,7 @@ def load_row_columns(state: DatasetState, places: Sequence[int], names: Collecti
     live = (yield from load_live(state, places)) if names else {}
     starts = (yield from load_live_starts(state)) if ROW_OFFSET in names else None
     lineages: dict[int, Lineage] = {}
-    if state.has_stable_row_ids and {ROW_ID, CREATED_AT, UPDATED_AT} & {*names}:
+    if not {ROW_ID, CREATED_AT, UPDATED_AT}.isdisjoint(names) and state.has_stable_row_ids:
         for place in places:
             lineages[place] = yield from _load_lineage(state, place)
     return RowColumns(state.fragment_ids, live, starts, lineages)

@@ -12,6 +12,7 @@ What a file gives was cut before, as its columns have to end at one row (`file/s
 from __future__ import annotations
 
 import sys
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -114,20 +115,31 @@ class Rebatcher:
     def _fill_rows(
         self, batch: pa.RecordBatch, num_bytes: int, rows_max: int, memory_bytes: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        start, num_rows, then = 0, batch.num_rows, self._then
-        if self._pending_rows and self._pending_rows + num_rows >= rows_max:
+        start, num_rows = 0, batch.num_rows
+        first: list[pa.RecordBatch] = []
+        if not num_rows:
+            return iter(())
+        if self._pending_rows + num_rows < rows_max:  # all of it waits
+            self._pending.append(batch)
+            self._pending_rows += num_rows
+            self._pending_bytes += num_bytes
+            self._memory_bytes += memory_bytes
+            return iter(())
+        if self._pending_rows:
             start = rows_max - self._pending_rows
             self._pending.append(batch.slice(0, start))
-            yield from self._join()
-        while num_rows - start >= rows_max and not self._pending_rows:  # the usual case: no copy
-            part = batch.slice(start, rows_max)
-            start += rows_max
-            yield part if then is None else then(part)
-        if start < num_rows:
-            self._pending.append(batch.slice(start))
-            self._pending_rows += num_rows - start
-            self._pending_bytes += num_bytes * (num_rows - start) // num_rows
+            first = list(self._join())
+        elif num_rows == rows_max:
+            return iter((batch if self._then is None else self._then(batch),))
+        end = start + (num_rows - start) // rows_max * rows_max
+        if end < num_rows:
+            self._pending.append(batch.slice(end))
+            self._pending_rows += num_rows - end
+            self._pending_bytes += num_bytes * (num_rows - end) // num_rows
             self._memory_bytes += memory_bytes
+        whole = map(batch.slice, range(start, end, rows_max), repeat(rows_max))  # the usual case: no copy
+        parts = whole if self._then is None else map(self._then, whole)
+        return chain(first, parts) if first else parts
 
     def _fill_sized(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """`_fill` where batches may end for their bytes."""

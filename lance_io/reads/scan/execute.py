@@ -125,6 +125,8 @@ class _Scan:
 
 def collect(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
     """All rows of a scan as a table over whatever arrays were decoded."""
+    if _is_run_here(state, options) and not is_watched(options.scan_stats_callback):
+        return drive_sync(_Scan(state, options, schema, None).table())
     with watch_scan(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
         return _told(scan, _collect_sync(scan) if _is_run_here(state, options) else runtime.run(_collect(scan)))
@@ -160,7 +162,7 @@ async def _collect(scan: _Scan) -> pa.Table:
 
 def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The batches of a scan, at most a few of them in memory; closing the iterator ends the scan."""
-    if not is_watched(options.scan_stats_callback) and _is_run_here(state, options):
+    if _is_run_here(state, options) and not is_watched(options.scan_stats_callback):
         return iterate_sync(_Scan(state, options, schema, None).batches())
     return _stream_watched(state, options, schema)
 

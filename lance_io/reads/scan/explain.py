@@ -38,6 +38,7 @@ from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.reads.takes.take_rows import group_positions
 from lance_io.reads.version.column_lists import project_taken
 from lance_io.reads.version.session import Session
+from lance_io.runtime import cpu_count
 from lance_io.spans import Ranges
 from lance_io.store.costs import costs_of
 from lance_io.store.failures import InvalidRange, ShortRead
@@ -270,7 +271,7 @@ def _scan_file(ledger: Ledger, context: ReadContext, here: FileColumns, at: int,
     found, number = yield from _until_data(ledger, context, key, _file_pieces(context, here, span), number)
     jobs: list[list[Piece]] = []
     for piece in sorted(found or [], key=lambda one: one.row_start):
-        if jobs and goes_with(piece, jobs[-1][0], sum(one.num_bytes for one in jobs[-1]), group_bytes()):
+        if jobs and goes_with(piece, jobs[-1][0], sum(one.num_bytes for one in jobs[-1]), group_bytes(cpu_count())):
             jobs[-1].append(piece)
         else:
             jobs.append([piece])

@@ -12,7 +12,7 @@ from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.table_reader import TableReader
 from lance_io.levels.arrays import memory_bytes
 from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.turns import in_turns
+from lance_io.turns import MANY, in_turns
 
 ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made batch by batch: a fragment may claim any number of rows
 ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
@@ -72,7 +72,8 @@ class SpanReader:
         }
         context = state.scan_context(options.io_buffer_size)
         self._reader = None if plan.early_read is None else TableReader(context, plan.early_read)
-        self._spans = [(state.sources[span.place], span.start, span.end) for span in in_turns(plan.spans)]
+        spans = plan.spans if len(plan.spans) < MANY else in_turns(plan.spans)
+        self._spans = [(state.sources[span.place], span.start, span.end) for span in spans]
 
         self._by_rows = is_taken(state, plan)
 

@@ -22,7 +22,7 @@ from lance_io.reads.scan.pipeline import ScanPlan, Span
 from lance_io.reads.version.column_lists import COMPILER, columns_key, project
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 from lance_io.redaction import hide_secrets
-from lance_io.turns import in_turns
+from lance_io.turns import MANY, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +65,7 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
     """
     if options.include_deleted_rows and not options.with_row_id:
         raise UsageError("include_deleted_rows is set but with_row_id is false")
-    if options.filter is not None:
+    if options.filter is not None and not (state.is_local and options.timeout is None):  # it may run on a loop
         yield Import(COMPILER)
     columns = plan_columns(state, options, projection or scan_projection(state, options))
     places = state.scanned_places(options.fragments)
@@ -196,14 +196,15 @@ def _spans(
     starts = live_starts(counts)
     total = int(starts[-1])
     end = total if last is None else min(last, total)
+    turns = iter if len(places) < MANY else in_turns
     touched = [
         (place, max(first, before) - before, min(end, after) - before)
-        for place, before, after in in_turns(zip(places, starts[:-1].tolist(), starts[1:].tolist(), strict=True))
+        for place, before, after in turns(zip(places, starts[:-1].tolist(), starts[1:].tolist(), strict=True))
         if max(first, before) < min(end, after)
     ]
     live = yield from load_live(state, list(dict.fromkeys(place for place, _, _ in touched)))
     spans = []
-    for place, begin, stop in in_turns(touched):
+    for place, begin, stop in turns(touched):
         start, finish = (begin, stop) if keep_deleted else live[place].span(begin, stop)
         spans.append(Span(place, start, finish))
     return tuple(spans), live

@@ -122,13 +122,13 @@ class _Prepared:
         self._work = work
         self._watch = watch
         self._count_left = pipeline.count_left
-        # With a limit no more is looked at than has to be.
-        self._at_once = cpu_count() if pipeline.is_filtered and not pipeline.is_limited else 1
         self._under_way: deque[Any] = deque()
         self._next: Callable[[], Any] | None = None  # work on a small batch, which waits for what is under way
         self._joins = pipeline.joins
-        self._ahead: Batch | None = None  # came, and did not go with those before it
         self._is_limited = pipeline.is_filtered and pipeline.is_limited
+        # With a limit no more is looked at than has to be.
+        self._at_once = cpu_count() if pipeline.is_filtered and not pipeline.is_limited else 1
+        self._ahead: Batch | None = None  # came, and did not go with those before it
         self._num_rows = 0  # that were looked at
         self._is_over = False
 

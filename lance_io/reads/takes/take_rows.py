@@ -39,8 +39,15 @@ from lance_io.reads.rows.row_arithmetic import (
     halves_of,
 )
 from lance_io.reads.takes.ordered_pieces import OrderedPieces, reordered
-from lance_io.reads.version.column_lists import COMPILER, Projection, Selection, as_list, columns_key, project_taken
-from lance_io.reads.version.state import Prepared
+from lance_io.reads.version.column_lists import (
+    COMPILER,
+    Prepared,
+    Projection,
+    Selection,
+    as_list,
+    columns_key,
+    project_taken,
+)
 from lance_io.records import dataclass
 from lance_io.runtime import cpu_pool
 from lance_io.spans import distinct
@@ -281,7 +288,7 @@ def _take_at_once(
         items = items_of_rows(prepared.items, [len(offsets) for _, offsets in grouped.groups])
     pieces = take.reader.pieces(grouped.groups, prepared.layout, items)
     num_rows, taken = yield from take.reader.read_piece(pieces)
-    if pieces.is_done:
+    if num_rows == sum([len(offsets) for _, offsets in grouped.groups]):
         batch = yield from _as_batch(state, prepared, grouped.groups, taken)
         if grouped.restore is None:
             return pa.Table.from_batches([batch], schema=schema)

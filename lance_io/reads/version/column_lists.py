@@ -14,6 +14,7 @@ is read as such; any other is computed from the columns it names, after them.
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -45,9 +46,27 @@ Selection: TypeAlias = "Sequence[str] | dict[str, str] | None"  # for takes: any
 # What compiles filters and expressions: 0.2 s to import.
 COMPILER: Final = tuple(f"lance_io.filters.{name}" for name in ("compiled", "binding.sql_binder", "syntax.sql_text"))
 _LISTS: Final = LISTS | {"map"}
+PREPARED_MAX: Final = 64  # column lists whose preparation is remembered
 
 _PLAIN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")  # a name or dotted path that needs no parser
 _MOMENT = re.compile(r"\b(now|today|current_\w+)\b", re.IGNORECASE)  # functions whose value is that of the call
+
+
+class Prepared:
+    """The most recently used of what was prepared for a column list; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[Any, Any] = OrderedDict()
+
+    def get(self, key: Any) -> Any:
+        """What was put there, or None."""
+        return self._entries.get(key)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Remember, and forget the oldest beyond the bound."""
+        self._entries[key] = value
+        while len(self._entries) > PREPARED_MAX:
+            self._entries.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ class Session:
             found = self._locations.get(key)
             if found is None:
                 found, handler = table_locations.open_place(uri, storage_options)
-                if table_locations.uses_database(uri):
+                if not isinstance(handler, PutAbsentHandler):  # a database decides
                     found = replace(found, store=self._with_disk_cache(found.store, storage_options))
                     self._handlers[found.store] = handler
                 else:

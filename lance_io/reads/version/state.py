@@ -7,10 +7,10 @@ demand (deletion vectors, row ids) lives in the session's search cache, not here
 from __future__ import annotations
 
 import operator
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from lance_io.file.open.file_source import ReadContext
 from lance_io.format.version import V0_1
 from lance_io.proto import table_pb2
 from lance_io.reads.version.blob_fields import with_binaries
-from lance_io.reads.version.column_lists import fields_along, prune
+from lance_io.reads.version.column_lists import Prepared, fields_along, prune
 from lance_io.reads.version.object_keys import Places, Sources, branch_location, branch_uri
 from lance_io.records import dataclass
 from lance_io.store.offers import offers_sync_reads
@@ -40,25 +40,6 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
-
-PREPARED_MAX: Final = 64  # column lists whose preparation is remembered
-
-
-class Prepared:
-    """The most recently used of what was prepared for a column list; safe from any thread."""
-
-    def __init__(self) -> None:
-        self._entries: OrderedDict[Any, Any] = OrderedDict()
-
-    def get(self, key: Any) -> Any:
-        """What was put there, or None."""
-        return self._entries.get(key)
-
-    def put(self, key: Any, value: Any) -> None:
-        """Remember, and forget the oldest beyond the bound."""
-        self._entries[key] = value
-        while len(self._entries) > PREPARED_MAX:
-            self._entries.popitem(last=False)
 
 
 class FragmentPlace(NamedTuple):
@@ -185,7 +166,7 @@ class DatasetState:
 
     # -- schema ------------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """Schema with field ids."""
         return self.manifest.schema

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.errors import UsageError
 from lance_io.limits import MIB
 from lance_io.redaction import get_logger
-from lance_io.runtime.threads import LastingPool
+from lance_io.runtime.pool import LastingPool
 from lance_io.store.disk_cache.cache_counts import COUNTED, DISK_CACHES, DiskCacheStats
 from lance_io.store.disk_cache.range_database import CAPACITY_BYTES_MIN, Busy, Damaged, RangeDatabase, Refused, Unusable
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from lance_io.errors import UnsupportedError
 from lance_io.records import dataclass
 from lance_io.runtime import to_the_end
-from lance_io.runtime.threads import LastingPool
+from lance_io.runtime.pool import LastingPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,6 +18,7 @@ import ctypes
 import errno
 import os
 import stat
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
@@ -63,13 +64,13 @@ class Folders:
         path = f"{folder}/{TEMPORARY_PREFIX}{os.urandom(16).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            return with_descriptors(lambda: os.open(path, flags, 0o666)), path
+            return with_descriptors(partial(os.open, path, flags, 0o666)), path
         except FileNotFoundError:  # not made yet, or removed since
             if durability == "full":
                 self._make_durable(folder)
             else:
                 os.makedirs(folder, exist_ok=True)
-            return with_descriptors(lambda: os.open(path, flags, 0o666)), path
+            return with_descriptors(partial(os.open, path, flags, 0o666)), path
 
     def _is_durable(self, folder: str) -> bool:
         known = self._durable.get(folder)
@@ -406,7 +407,7 @@ def _rename(one: str, other: str, flags: int) -> bool:
 def write_over(key: str, data: Buffer) -> ObjectMeta | None:
     """Give a small file another content in place; None if there is none that can be, and none that is longer."""
     try:
-        fd = with_descriptors(lambda: os.open(key, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
+        fd = with_descriptors(partial(os.open, key, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
     except OSError:
         return None
     try:
@@ -436,7 +437,7 @@ _RENAME_EXCHANGE: Final = 2
 
 def sync_folder(folder: str) -> None:
     """Make the names in a folder durable."""
-    fd = with_descriptors(lambda: os.open(folder or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    fd = with_descriptors(partial(os.open, folder or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     try:
         os.fsync(fd)
     except OSError as error:

@@ -20,8 +20,8 @@ import numpy as np
 
 from lance_io._kernels import read_files, read_joined, read_once, read_ranges
 from lance_io.errors import LanceError, NotFound, UnsupportedError
-from lance_io.runtime import cpu_count
-from lance_io.runtime.threads import LastingPool
+from lance_io.runtime import cpu_count, in_cpu_pool
+from lance_io.runtime.pool import LastingPool
 from lance_io.spans import Fetched, Ranges, int64s, join_fetched
 from lance_io.store.api import ALL, Buffer, Capabilities, Durability, ObjectMeta, Selection, WritableBuffer
 from lance_io.store.bounds import check_ranges, joined_bytes_max
@@ -152,7 +152,8 @@ class LocalStore:
         """The ends of files and their sizes."""
         if len(keys) == 1:
             return [self._end(keys[0], num_bytes)]
-        found = read_once([(os.fsencode(key), -num_bytes, 0) for key in keys], _read_threads())
+        threads = 1 if in_cpu_pool() else _read_threads()
+        found = read_once([(os.fsencode(key), -num_bytes, 0) for key in keys], threads)
         read = [(key, one) for key, one in zip(keys, found, strict=True) if one is not None]
         self.stats.count_many("get", [(key, memoryview(tail).nbytes, -num_bytes, -1) for key, (tail, _) in read])
         # by itself one fails with what there is to say about it

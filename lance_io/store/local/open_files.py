@@ -7,6 +7,7 @@ import stat
 import threading
 from collections import OrderedDict
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import NotFound, StoreError
@@ -31,7 +32,7 @@ class OpenFile:
     def __init__(self, key: str, *, may_wait: bool = True) -> None:
         self.fd = -1
         try:
-            self.fd = with_descriptors(lambda: os.open(key, _FLAGS), may_wait=may_wait)
+            self.fd = with_descriptors(partial(os.open, key, _FLAGS), may_wait=may_wait)
             DESCRIPTORS.open.add(id(self))
             status = os.fstat(self.fd)
         except (OSError, ValueError) as error:

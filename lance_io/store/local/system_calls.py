@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 
@@ -133,7 +134,7 @@ def _names(folder: str, beginning: str, *, is_top: bool) -> list[str]:
     is_top  it was asked for; else it was found, and is none any more if it is a file by now
     """
     try:
-        with with_descriptors(lambda: os.scandir(folder)) as entries:
+        with with_descriptors(partial(os.scandir, folder)) as entries:
             found = [entry for entry in entries if entry.name.startswith(beginning)] if beginning else entries
             return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in found)
     except FileNotFoundError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, overload
 from lance_io import _kernels
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.schema import LINEAGE_NAMES
-from lance_io.format.version import V0_1, V2_0, FileVersion, version_of_pair
+from lance_io.format.version import V0_1, V2_0, VERSION_OF_PAIR, FileVersion
 from lance_io.format.wire import I64_MAX
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
@@ -166,7 +166,7 @@ class Fragments(Sequence[Fragment]):
     @property
     def file_versions(self) -> set[FileVersion]:
         """The versions of all data files; `UnsupportedError` when nobody knows one."""
-        return {version_of_pair(major, minor) for major, minor in self.version_pairs}
+        return {VERSION_OF_PAIR[pair] for pair in self.version_pairs}
 
     @property
     def num_rows(self) -> list[int | None]:
@@ -297,7 +297,7 @@ def _foreign_parts(message: table_pb2.DataFragment) -> UnsupportedError:
 
 def decode_file(message: table_pb2.DataFile) -> DataFile:
     """One data file. Raises `FormatError` for lists that cannot be, `UnsupportedError` for its version."""
-    version = version_of_pair(message.file_major_version, message.file_minor_version)
+    version = VERSION_OF_PAIR[message.file_major_version, message.file_minor_version]
     fields, columns = tuple(message.fields[:]), tuple(message.column_indices[:])  # slices are many times as fast
     if message.file_size_bytes > I64_MAX:
         raise FormatError(f"data file {message.path!r}: {message.file_size_bytes} bytes")

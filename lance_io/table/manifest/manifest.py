@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lance_io import _kernels
@@ -150,7 +151,7 @@ class Manifest:
         """True when this library wrote the version, as then most likely its files."""
         return self.writer.partition(" ")[0] == LIBRARY
 
-    @property
+    @cached_property
     def has_stable_row_ids(self) -> bool:
         """True when rows keep their id as they move."""
         return bool(self.reader_flags & STABLE_ROW_IDS)

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import OperationError
-from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name, version_of_pair
+from lance_io.format.version import V0_1, V2_2, VERSION_OF_PAIR, FileVersion, version_of_name
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 from lance_io.table.manifest.flags import SPILLED_ROW_LINEAGE, check_writer_flags, next_flags
@@ -369,7 +369,7 @@ def _next_fragment_id(manifest: Manifest | None) -> int:
 
 def _file_versions(fragments: Iterable[table_pb2.DataFragment]) -> set[FileVersion]:
     pairs = {(file.file_major_version, file.file_minor_version) for fragment in fragments for file in fragment.files[:]}
-    return {version_of_pair(*pair) for pair in pairs}
+    return {VERSION_OF_PAIR[pair] for pair in pairs}
 
 
 def _is_empty(fragment: table_pb2.DataFragment) -> bool:

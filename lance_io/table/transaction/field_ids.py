@@ -18,7 +18,7 @@ from lance_io.format.keys import (
     declared_primary_key,
 )
 from lance_io.format.schema_messages import decode_schema, put_keys, stored_primary_key
-from lance_io.format.version import V2_1, version_of_pair
+from lance_io.format.version import V2_1, VERSION_OF_PAIR
 from lance_io.proto import file_pb2
 from lance_io.records import dataclass
 
@@ -183,7 +183,7 @@ def check_columns(fragments: Iterable[table_pb2.DataFragment], schema: Schema) -
                     "the schema that is committed with it does not let be null. Write it, or make the field nullable"
                 )
         for file in fragment.files:
-            version = version_of_pair(file.file_major_version, file.file_minor_version)
+            version = VERSION_OF_PAIR[file.file_major_version, file.file_minor_version]
             known = leaves if version >= V2_1 else all_ids
             strange = sorted(one for one in file.fields if one >= 0 and one not in known)
             if strange:

@@ -51,7 +51,7 @@ class Transaction:
     tag: str = ""
     message: transaction_pb2.Transaction | None = field(default=None, repr=False, compare=False)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Name of the operation."""
         return operation_name(self.operation)
@@ -61,7 +61,7 @@ class Transaction:
         """Name of its file."""
         return f"{self.read_version}-{self.uuid}.txn"
 
-    @property
+    @cached_property
     def path(self) -> str:
         """Path of its file below the table's folder."""
         return f"{TRANSACTIONS}/{self.file_name}"
