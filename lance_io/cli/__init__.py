@@ -13,6 +13,8 @@
     doctor        what a store is told, and the steps on the way to it
     sources       files that `write` takes rows from
 
+What it needs beside the public API comes through one door, `dataset/command_door.py`.
+
 A command makes a report of plain values first; `--json` prints that report, otherwise a table is drawn from it. What is
 heavy (numpy, Arrow, stores) is out of reach of `main`, `commands`, `option_texts`, `tables`: `--help` answers at once.
 """

@@ -13,20 +13,23 @@ from lance_io.cli.option_texts import column_names, storage_options, take_sizes
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import locate, open_table
-from lance_io.reads.rows.deletions_and_ids import load_live_counts
-from lance_io.reads.run_plan import run_on
-from lance_io.reads.scan.execute import collect, stream
-from lance_io.reads.scan.io_plan import format_bytes
-from lance_io.reads.scan.scan_options import scan_options
-from lance_io.reads.scan.scan_plan import scan_projection
-from lance_io.reads.takes.take_rows import take_positions
-from lance_io.reads.version.session import Session
+from lance_io.dataset.command_door import (
+    Session,
+    collect,
+    format_bytes,
+    load_live_counts,
+    run_on,
+    scan_options,
+    scan_projection,
+    stream,
+    take_positions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lance_io.cli.tables import Shown
-    from lance_io.reads.version.state import DatasetState
+    from lance_io.dataset.command_door import DatasetState
 
 _BUCKET: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]+/?")  # without a path
 TAKE_SECONDS: Final = 0.5  # a take is repeated for about so long,

@@ -5,25 +5,30 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lance_io.changes.upkeep import change_branches, clone_tables
 from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Pairs, Table
 from lance_io.cli.uri_target import open_table
 from lance_io.cli.version_log import Holding, changed_rows
-from lance_io.dataset.lance_dataset import new_dataset
-from lance_io.dataset.tags_and_branches import list_branches
+from lance_io.dataset.command_door import (
+    CREATED_AT,
+    UPDATED_AT,
+    change_branches,
+    check_out,
+    clone_tables,
+    count,
+    list_branches,
+    new_dataset,
+    offers_sync_writes,
+    run,
+    run_sync,
+    scan_options,
+)
 from lance_io.errors import NotFound
-from lance_io.reads.open_version import check_out
-from lance_io.reads.run_plan import run, run_sync
-from lance_io.reads.scan.execute import count
-from lance_io.reads.scan.scan_options import scan_options
-from lance_io.reads.version.system_columns import CREATED_AT, UPDATED_AT
-from lance_io.store.offers import offers_sync_writes
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
-    from lance_io.reads.version.state import DatasetState
+    from lance_io.dataset.command_door import DatasetState
 
 
 # -- branch ----------------------------------------------------------------------------------------------------------

@@ -13,25 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lance_io import runtime
 from lance_io.cli.tables import Pairs, Table
+from lance_io.dataset.command_door import CLOUD, Ranges, ReadScheduler, costs_of, format_bytes, runtime
 from lance_io.errors import AlreadyExists, UsageError
-from lance_io.io.scheduler import ReadScheduler
 from lance_io.limits import KIB, MIB
-from lance_io.reads.scan.io_plan import format_bytes
-from lance_io.spans import Ranges
-from lance_io.store.costs import costs_of
-from lance_io.store.profile import CLOUD
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lance_io.cli.tables import Shown
-    from lance_io.store.api import ObjectStore
-    from lance_io.store.costs import RequestCosts
-    from lance_io.store.counters import StatsSnapshot
-    from lance_io.store.profile import StoreProfile
-    from lance_io.store.url import Location
+    from lance_io.dataset.command_door import Location, ObjectStore, RequestCosts, StatsSnapshot, StoreProfile
 
 SMALL_BYTES: Final = 4 * KIB
 LARGE_BYTES: Final = 32 * MIB

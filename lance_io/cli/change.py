@@ -9,26 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lance_io.changes.edits import change_plans
-from lance_io.changes.upkeep import remove_versions
-from lance_io.changes.upkeep.change_tags import create_tag, delete_tag, update_tag
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table, is_terminal
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.change_methods import CONFLICT_RETRIES, RETRY_TIMEOUT
-from lance_io.dataset.tags_and_branches import list_tags
+from lance_io.dataset.command_door import (
+    CONFLICT_RETRIES,
+    RETRY_TIMEOUT,
+    change_plans,
+    count,
+    create_tag,
+    delete_tag,
+    duration_s,
+    format_bytes,
+    list_tags,
+    remove_versions,
+    run,
+    scan_options,
+    tag_of,
+    update_tag,
+)
 from lance_io.errors import UsageError
 from lance_io.limits import CLEANUP_FILES_SHOWN
-from lance_io.reads.open_version import tag_of
-from lance_io.reads.run_plan import run
-from lance_io.reads.scan.execute import count
-from lance_io.reads.scan.io_plan import format_bytes
-from lance_io.reads.scan.scan_options import scan_options
-from lance_io.table.transaction.auto_cleanup import duration_s
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
-    from lance_io.reads.version.state import DatasetState
+    from lance_io.dataset.command_door import DatasetState
 
 FILES_SHOWN_MAX = 20
 

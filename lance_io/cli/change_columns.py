@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import typer
 
-from lance_io.changes.columns import evolve_schema
-from lance_io.changes.edits.update_rows import update_rows
 from lance_io.cli.change import count_matching, somebody_answers
 from lance_io.cli.option_texts import assignments
 from lance_io.cli.output import progress, show
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.change_methods import CONFLICT_RETRIES, RETRY_TIMEOUT
+from lance_io.dataset.command_door import (
+    CONFLICT_RETRIES,
+    RETRY_TIMEOUT,
+    ScanBounds,
+    evolve_schema,
+    limit_of,
+    run,
+    update_rows,
+)
 from lance_io.errors import UsageError
-from lance_io.reads.memory_limit import ScanBounds, limit_of
-from lance_io.reads.run_plan import run
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown

@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from lance_io.changes.compaction.compact_files import compact_files
-from lance_io.changes.compaction.explain_compaction import explain_compaction
 from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import open_table
-from lance_io.reads.run_plan import run
-from lance_io.reads.scan.io_plan import cost_text, count_of, format_bytes
-from lance_io.store.costs import COST_OPTIONS, costs_of
-from lance_io.store.storage_options import planning
+from lance_io.dataset.command_door import (
+    COST_OPTIONS,
+    compact_files,
+    cost_text,
+    costs_of,
+    count_of,
+    explain_compaction,
+    format_bytes,
+    planning,
+    run,
+)
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown

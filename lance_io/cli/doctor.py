@@ -13,29 +13,30 @@ from urllib.parse import urlsplit
 
 import typer
 
-from lance_io import runtime
 from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import show
 from lance_io.cli.tables import Pairs, Table
-from lance_io.commit.table_location import open_place
+from lance_io.dataset.command_door import (
+    HEADERS,
+    CloudStore,
+    Selection,
+    certificates_file,
+    loop_state,
+    normalize,
+    open_place,
+    planning,
+    planning_variables,
+    runtime,
+    sites,
+    tls_context,
+)
 from lance_io.errors import AlreadyExists, LanceError, NotFound
-from lance_io.lazy_names import later
-from lance_io.store.api import Selection
-from lance_io.store.cloud.client_options import HEADERS, certificates_file, tls_context
-from lance_io.store.cloud.cloud_store import CloudStore
-from lance_io.store.storage_options import normalize, planning, planning_variables
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from lance_io.cli.tables import Shown
-    from lance_io.store.api import ObjectMeta
-    from lance_io.store.s3 import loop_state
-    from lance_io.store.s3 import site as sites
-    from lance_io.store.url import Location
-else:
-    loop_state = later("lance_io.store.s3.loop_state")
-    sites = later("lance_io.store.s3.site")
+    from lance_io.dataset.command_door import Location, ObjectMeta
 
 READ_BYTES: Final = 4096
 PROBE: Final = ".lance-io-doctor-"

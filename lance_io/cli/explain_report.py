@@ -9,21 +9,26 @@ from lance_io.cli.option_texts import column_names, row_numbers, storage_options
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import open_table
+from lance_io.dataset.command_door import (
+    COST_OPTIONS,
+    Cost,
+    cost_report,
+    cost_text,
+    costs_of,
+    count_of,
+    explain_scan,
+    explain_take,
+    format_bytes,
+    load_live_counts,
+    planning,
+    run_on,
+    scan_options,
+)
 from lance_io.errors import UsageError
-from lance_io.reads.rows.deletions_and_ids import load_live_counts
-from lance_io.reads.run_plan import run_on
-from lance_io.reads.scan.explain import explain_scan, explain_take
-from lance_io.reads.scan.io_plan import cost_report, cost_text, count_of, format_bytes
-from lance_io.reads.scan.scan_options import scan_options
-from lance_io.store.costs import COST_OPTIONS, Cost, costs_of
-from lance_io.store.storage_options import planning
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
-    from lance_io.reads.scan.io_plan import IoPlan
-    from lance_io.reads.version.state import DatasetState
-    from lance_io.store.costs import RequestCosts
-    from lance_io.store.counters import StatsSnapshot
+    from lance_io.dataset.command_door import DatasetState, IoPlan, RequestCosts, StatsSnapshot
 
 REQUESTS_SHOWN_MAX = 20
 

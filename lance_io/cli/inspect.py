@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Pairs, Table
 from lance_io.cli.uri_target import open_table, short_key
-from lance_io.commit.latest import list_versions
-from lance_io.dataset.tags_and_branches import list_tags
-from lance_io.reads.rows.deletions_and_ids import load_live_counts
-from lance_io.reads.run_plan import run_on
-from lance_io.reads.scan.io_plan import format_bytes
-from lance_io.reads.version.versions import all_summaries
+from lance_io.dataset.command_door import (
+    all_summaries,
+    format_bytes,
+    list_tags,
+    list_versions,
+    load_live_counts,
+    run_on,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lance_io.cli.tables import Shown
-    from lance_io.format.schema import Field
-    from lance_io.reads.version.state import DatasetState
-    from lance_io.table.manifest.fragment import Fragment
+    from lance_io.dataset.command_door import DatasetState, Field, Fragment
 
 # -- info ----------------------------------------------------------------------------------------------------------
 

@@ -8,25 +8,27 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 import typer
 
-from lance_io.changes.merge.merge_clauses import MergeClauses, key_columns
-from lance_io.changes.merge.merge_plan import count_merge, merge_rows
-from lance_io.changes.write.input_data import rows_of
-from lance_io.changes.write.run_write import run_change_with_rows
 from lance_io.cli.change import somebody_answers
 from lance_io.cli.option_texts import column_names
 from lance_io.cli.output import progress, show
 from lance_io.cli.sources import csv_types, open_named_sources, read_rows
 from lance_io.cli.uri_target import open_table
-from lance_io.reads.memory_limit import limit_of
+from lance_io.dataset.command_door import (
+    MergeClauses,
+    count_merge,
+    key_columns,
+    limit_of,
+    merge_rows,
+    rows_of,
+    run_change_with_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lance_io.changes.merge.merge_clauses import Matched
     from lance_io.cli.sources import Source
     from lance_io.cli.tables import Shown
-    from lance_io.plans.plan import Plan
-    from lance_io.reads.version.state import DatasetState
+    from lance_io.dataset.command_door import DatasetState, Matched, Plan
 
 T = TypeVar("T")
 MATCHED: Final[Mapping[str, Matched]] = {"update": "update", "nothing": "keep", "delete": "delete", "fail": "fail"}

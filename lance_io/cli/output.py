@@ -14,8 +14,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.cli.tables import is_terminal
+from lance_io.dataset.command_door import format_bytes
 from lance_io.lazy_names import later
-from lance_io.reads.scan.io_plan import format_bytes
 from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:

@@ -9,24 +9,27 @@ from lance_io.cli.option_texts import column_names, storage_options
 from lance_io.cli.output import show, steps
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import locate, open_table, run_file, short_key
+from lance_io.dataset.command_door import (
+    FileColumns,
+    FileRef,
+    OpenedFile,
+    Projection,
+    ReadContext,
+    SearchCache,
+    describe_columns,
+    describe_pages,
+    format_bytes,
+    load_columns,
+    open_cached,
+)
 from lance_io.errors import BindError, UsageError
-from lance_io.file.file_report import describe_columns, describe_pages
-from lance_io.file.open.data_file import OpenedFile
-from lance_io.file.open.file_source import FileRef, ReadContext
-from lance_io.file.open.leaf_projection import FileColumns, Projection
-from lance_io.file.open.open_file import load_columns, open_cached
-from lance_io.io.cache import SearchCache
 from lance_io.limits import METADATA_CACHE_BYTES
-from lance_io.reads.scan.io_plan import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lance_io.cli.tables import Shown
-    from lance_io.encodings.api import PageDescription
-    from lance_io.file.file_report import ColumnPages
-    from lance_io.file.file_steps import FileSteps
-    from lance_io.file.open.projected_pages import TableFile
+    from lance_io.dataset.command_door import ColumnPages, FileSteps, PageDescription, TableFile
 
 
 def pages(

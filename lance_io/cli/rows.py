@@ -10,10 +10,7 @@ from lance_io.cli.option_texts import column_names
 from lance_io.cli.output import plain, progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import open_table
-from lance_io.levels.lists import with_inner
-from lance_io.reads.scan import execute
-from lance_io.reads.scan.scan_options import ScanOptions, scan_options
-from lance_io.reads.scan.scan_plan import scan_projection
+from lance_io.dataset.command_door import ScanOptions, execute, scan_options, scan_projection, with_inner
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown

@@ -24,10 +24,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from lance_io.cli.uri_target import open_table
+from lance_io.dataset.command_door import VERSIONS, execute, scan_options
 from lance_io.errors import NotFound, SchemaError, UsageError
-from lance_io.reads.scan import execute
-from lance_io.reads.scan.scan_options import scan_options
-from lance_io.table.manifest.paths import VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence

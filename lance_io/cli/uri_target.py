@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from lance_io import runtime
 from lance_io.cli.option_texts import storage_options
-from lance_io.commit.table_location import open_place
+from lance_io.dataset.command_door import (
+    VERSIONS,
+    List,
+    ReadFile,
+    Selection,
+    SyncReads,
+    open_options,
+    open_place,
+    open_steps,
+    run_on,
+    runtime,
+)
 from lance_io.errors import UsageError
-from lance_io.file.file_requests import ReadFile
-from lance_io.plans.store_requests import List
-from lance_io.reads.open_version import open_options, open_steps
-from lance_io.reads.run_plan import run_on
-from lance_io.store.api import Selection
-from lance_io.store.offers import SyncReads
-from lance_io.table.manifest.paths import VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lance_io.file.file_steps import FileSteps
-    from lance_io.file.open.file_source import ReadContext
-    from lance_io.plans.plan import Plan
-    from lance_io.reads.version.state import DatasetState
-    from lance_io.store.url import Location
+    from lance_io.dataset.command_door import DatasetState, FileSteps, Location, Plan, ReadContext
 
 T = TypeVar("T")
 

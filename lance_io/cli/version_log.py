@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import open_table
-from lance_io.commit.latest import list_versions
-from lance_io.commit.record import read_manifest, recorded_transaction
+from lance_io.dataset.command_door import (
+    COMMIT_MESSAGE_KEY,
+    Together,
+    list_versions,
+    read_manifest,
+    recorded_transaction,
+    run,
+)
 from lance_io.errors import UnsupportedError
-from lance_io.plans.plan import Together
-from lance_io.reads.run_plan import run
-from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from lance_io.cli.tables import Shown
-    from lance_io.commit.latest import VersionFile
-    from lance_io.plans.plan import Plan
-    from lance_io.reads.version.state import DatasetState
-    from lance_io.store.url import Location
+    from lance_io.dataset.command_door import DatasetState, Location, Plan, VersionFile
 
 SAME_ROWS: Final = ("Rewrite",)  # operations that put rows into other fragments and leave out deleted ones only
 

@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lance_io.changes.write.data_files import ROWS_PER_FILE
-from lance_io.changes.write.write_progress import FragmentWriteProgress
 from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import show, transfer
 from lance_io.cli.sources import csv_types, open_named_sources, read_rows
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.write_table import write_dataset
+from lance_io.dataset.command_door import ROWS_PER_FILE, FragmentWriteProgress, count_of, format_bytes, write_dataset
 from lance_io.errors import NotFound
-from lance_io.reads.scan.io_plan import count_of, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
+    from lance_io.dataset.command_door import FragmentMetadata
 
 
 def write(

@@ -10,6 +10,7 @@ Each object has two faces, the synchronous class and the asynchronous one, side 
     open_dataset, write_table, opening     from a URI to a dataset; the object that opening from a coroutine returns
     bases                            classes of pyarrow that ours are subclasses of
     distributed/                     the surface for engines of many processes; Spark stands on it
+    command_door                     the surface for the command (`cli/`)
 
 Below them stand `changes/`, the plans that make a version, and `reads/`, an open version and its rows. Both faces of an
 object run the same plans (`plans/plan.py`); a face adds how they run (`reads/run_plan.py`).
