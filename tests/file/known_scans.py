@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance_io
 from lance_io.errors import FormatError, LanceError
-from lance_io.file.scan.known_files import KnownFiles
+from lance_io.file.scan.templates.file_templates import FileTemplates
 from tests.seeds import seed_of
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.known = self.missed = 0
-        read, missed = KnownFiles.read, KnownFiles.missed
+        read, missed = FileTemplates.read, FileTemplates.record_miss
 
-        def noted_read(known: KnownFiles, files: Any) -> Any:
+        def noted_read(known: FileTemplates, files: Any) -> Any:
             answer = read(known, files)
             self.known += answer[0]
             return answer
 
-        def noted_missed(known: KnownFiles) -> None:
+        def noted_missed(known: FileTemplates) -> None:
             self.missed += 1
             missed(known)
 
-        monkeypatch.setattr(KnownFiles, "read", noted_read)
-        monkeypatch.setattr(KnownFiles, "missed", noted_missed)
+        monkeypatch.setattr(FileTemplates, "read", noted_read)
+        monkeypatch.setattr(FileTemplates, "record_miss", noted_missed)
 
 
 def opened(folder: Path) -> Any:

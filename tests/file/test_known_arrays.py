@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.file.scan.known_files import MISSES_MIN
+from lance_io.file.scan.templates.file_templates import MISSES_MIN
 from lance_io.format.version import V2_0
 from lance_io.proto import encodings_pb2 as pb
 from tests.file.known_scans import Counted, check_damage, opened

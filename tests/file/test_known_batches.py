@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.file.scan import small_files
-from lance_io.file.scan.known_files import MISSES_MIN
+from lance_io.file.scan.templates import small_files
+from lance_io.file.scan.templates.file_templates import MISSES_MIN
 from tests.file.known_scans import Counted, check_damage, opened
 
 if TYPE_CHECKING:

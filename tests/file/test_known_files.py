@@ -18,9 +18,9 @@ import pytest
 import lance_io
 from lance_io.errors import LanceError
 from lance_io.file.scan import pool_jobs, small_files
-from lance_io.file.scan.known_files import MISSES_MIN, KnownFiles
 from lance_io.file.scan.pool_jobs import PoolJob
-from lance_io.file.scan.small_files import SmallFiles
+from lance_io.file.scan.templates.file_templates import MISSES_MIN, FileTemplates
+from lance_io.file.scan.templates.small_files import SmallFiles
 from tests.seeds import seed_of
 
 if TYPE_CHECKING:
@@ -87,19 +87,19 @@ class Counted:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     found = Counted()
-    read, missed = KnownFiles.read, KnownFiles.missed
+    read, missed = FileTemplates.read, FileTemplates.record_miss
 
-    def noted_read(self: KnownFiles, files: Any) -> Any:
+    def noted_read(self: FileTemplates, files: Any) -> Any:
         answer = read(self, files)
         found.known += answer[0]
         return answer
 
-    def noted_missed(self: KnownFiles) -> None:
+    def noted_missed(self: FileTemplates) -> None:
         found.missed += 1
         missed(self)
 
-    monkeypatch.setattr(KnownFiles, "read", noted_read)
-    monkeypatch.setattr(KnownFiles, "missed", noted_missed)
+    monkeypatch.setattr(FileTemplates, "read", noted_read)
+    monkeypatch.setattr(FileTemplates, "record_miss", noted_missed)
     return found
 
 
@@ -236,11 +236,11 @@ def test_what_is_never_known_is_not_asked_for_again(tmp_path: Path, counted: Cou
 FORKED = """
 import gc, os, signal, sys
 import lance_io
-from lance_io.file.scan.known_files import KnownFiles
+from lance_io.file.scan.templates.file_templates import FileTemplates
 table = lance_io.dataset(sys.argv[1])
 fragments = table.get_fragments()
 assert table.scanner(fragments=fragments[:30]).to_table().num_rows == 1800
-(known,) = [one for one in gc.get_objects() if isinstance(one, KnownFiles)]
+(known,) = [one for one in gc.get_objects() if isinstance(one, FileTemplates)]
 known._lock.acquire()  # as a thread would have it that is learning what the others look like
 if not (child := os.fork()):
     signal.alarm(60)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lance_io import _kernels
-from lance_io.encodings.known_pages import known_page
 from lance_io.file.open.open_file import open_ending
+from lance_io.file.scan.templates.page_templates import template_of
 from lance_io.format.columns import ORDINARY_START, PAGE_TYPES
 from lance_io.format.version import V2_2
 
@@ -53,10 +53,10 @@ def shape_of(data: bytes, columns: tuple[int, ...] = (0, 1)) -> Any:
     file, schema = opened
     pages = []
     for column in columns:
-        message = file.info(column).pages[0].encoding
-        known = known_page(file.column(column).pages[0], message)
-        assert known is not None
-        pages.append(((column,), [known.described]))
+        info = file.info(column).pages[0]
+        template = template_of(file.column(column).pages[0], [info])
+        assert template is not None
+        pages.append(((column,), [template.described]))
     return ((2, 2), schema, 2), PAGES, [], pages
 
 

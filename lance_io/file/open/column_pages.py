@@ -96,6 +96,17 @@ class Pages(Sequence["PageLayout"]):
         item = self._items[number]
         return PageInfo._make(item) if type(item) is tuple else None
 
+    @property
+    def lone(self) -> list[tuple[int, PageInfo]] | None:
+        """The column and what the metadata says about its only page; None where there are others, or it was read."""
+        info = self.info(0) if len(self._items) == 1 else None
+        return None if info is None else [(self._index, info)]
+
+    @property
+    def headers(self) -> Sequence[tuple[int, bytes]]:
+        """No structs have columns of their own here; see `ArrayPages`."""
+        return ()
+
     def num_bytes(self, number: int) -> int:
         """Bytes that the buffers of a page occupy in the file, padding not counted."""
         item = self._items[number]
@@ -149,6 +160,16 @@ class OnePage(Sequence["PageLayout"]):
     def __getitem__(self, number: slice) -> list[PageLayout]: ...
     def __getitem__(self, number: int | slice) -> PageLayout | list[PageLayout]:
         return self._page if number in (0, -1) else [self._page][number]
+
+    @property
+    def lone(self) -> list[tuple[int, PageInfo]] | None:
+        """Nothing is said about it."""
+        return None
+
+    @property
+    def headers(self) -> Sequence[tuple[int, bytes]]:
+        """None; see `ArrayPages`."""
+        return ()
 
     def num_bytes(self, number: int) -> int:
         """Bytes of the page, about."""

@@ -25,7 +25,7 @@ from lance_io.file.scan.readahead import (
     group_bytes,
     in_row_order,
 )
-from lance_io.file.scan.small_files import SmallFiles, small_runs
+from lance_io.file.scan.templates.small_files import SmallFiles, small_runs
 from lance_io.io.spares import spares
 from lance_io.io.stats import sinks_now
 

@@ -11,21 +11,21 @@ Files of version 0.1 say nothing of themselves but where their pages are, so tha
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io.encodings.decoded_size import decoded_bound
-from lance_io.encodings.known_pages import KnownPage, known_page
-from lance_io.file.open.column_pages import Pages
 from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
 from lance_io.file.open.open_file import open_ending
+from lance_io.file.scan.templates import page_templates
 from lance_io.format.columns import ORDINARY_START, PAGE_TYPES
 from lance_io.format.error_context import REFUSALS
 from lance_io.format.footer import ALIGNMENT_BYTES
 from lance_io.format.v0_1.batch_table import version_at_end
-from lance_io.format.version import V0_1, V2_1, FileVersion
+from lance_io.format.version import V0_1, V2_0, V2_1, FileVersion
+from lance_io.lazy_names import later
 from lance_io.limits import METADATA_BYTES_MAX, MIB, PAGE_ROWS_MAX
 from lance_io.records import dataclass
 from lance_io.store.forking import survive_fork
@@ -35,8 +35,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lance_io._kernels import Leaf
+    from lance_io.encodings.api import PageLayout
+    from lance_io.encodings.v0_1 import whole_leaf
+    from lance_io.file.open import batched_file
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.file_source import FileRef
+    from lance_io.file.scan.templates import array_templates
+    from lance_io.file.scan.templates.page_templates import PageTemplate
+    from lance_io.format.columns import PageInfo
+else:  # with all that reads versions 2.0 and 0.1, which few tables need
+    array_templates = later("lance_io.file.scan.templates.array_templates")
+    whole_leaf = later("lance_io.encodings.v0_1.whole_leaf")
+    batched_file = later("lance_io.file.open.batched_file")
 
 _NAME: Final = "known files"
 SHAPES_MAX: Final = 8  # schemas that are known; a table gets another with each change of its own
@@ -47,6 +57,16 @@ MISSES_SHARE: Final = 4  # more than a quarter of all that were looked at do
 
 
 _Key = tuple[FileVersion, bytes, int]  # the schema, and the number of columns
+
+
+class PageTemplates(Protocol):
+    """What makes templates of pages; the modules `page_templates` and `array_templates`."""
+
+    def template_of(self, page: PageLayout, infos: Sequence[PageInfo]) -> PageTemplate | None:
+        """The template of a page; None for those that are decoded by themselves.
+
+        infos  what the metadata says about it; of a page of lists that has items elsewhere, about these, too
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,10 +80,10 @@ class _Shape:
 
     columns: list[tuple[int, ...]]
     headers: dict[int, bytes]
-    pages: list[list[KnownPage]]
+    pages: list[list[PageTemplate]]
 
 
-class KnownFiles:
+class FileTemplates:
     """What is known of the files that have these leaves in these columns; safe from any thread."""
 
     def __init__(self, leaves: LeafColumns) -> None:
@@ -82,9 +102,9 @@ class KnownFiles:
         self._may_join = not any(pa.types.is_dictionary(path.leaf_type) for path in self._leaves.paths)
 
     @classmethod
-    def of(cls, leaves: LeafColumns) -> KnownFiles:
+    def of(cls, leaves: LeafColumns) -> FileTemplates:
         """What is known by everybody who reads these."""
-        found: KnownFiles | None = leaves.made.get(_NAME)
+        found: FileTemplates | None = leaves.made.get(_NAME)
         return leaves.made.setdefault(_NAME, cls(leaves)) if found is None else found
 
     @property
@@ -105,7 +125,7 @@ class KnownFiles:
         self._num_read += count
         return count, [build(leaf) for build, leaf in zip(self._builders, leaves, strict=False)]
 
-    def missed(self) -> None:
+    def record_miss(self) -> None:
         """A file was read in general."""
         self._num_missed += 1
 
@@ -114,7 +134,7 @@ class KnownFiles:
         """Something else whenever more is known."""
         return self._kernel
 
-    def learn(self, ref: FileRef, store_identity: str, data: Any, before: object) -> bool:
+    def add(self, ref: FileRef, store_identity: str, data: Any, before: object) -> bool:
         """Whether a file, of which all bytes are there, was understood: it and its like are known from now on.
 
         before  the state when it was not known; if that is another by now, it is worth another look
@@ -132,7 +152,7 @@ class KnownFiles:
             if opened is None:
                 return False
             file, schema = opened
-            found = self._shape_of(file.view(FileColumns(ref, self._leaves), keep=False).columns)
+            found = self._shape_of(file.view(FileColumns(ref, self._leaves), keep=False).columns, file.version)
         except REFUSALS:  # whoever reads it in general says what is wrong
             return False
         if found is None:
@@ -143,11 +163,8 @@ class KnownFiles:
 
     def _learn_batches(self, ref: FileRef) -> bool:
         """Whether files of version 0.1 can be known; they say nothing of themselves but where their pages are."""
-        from lance_io.encodings.v0_1.whole_leaf import WholeLeaf, known_batches  # which few tables need
-        from lance_io.file.open.batched_file import checked_ids
-
-        leaves = [leaf for leaf in map(WholeLeaf.of, self._leaves.paths) if leaf is not None]
-        kernel = known_batches(leaves, *checked_ids(ref))
+        leaves = [leaf for leaf in map(whole_leaf.WholeLeaf.of, self._leaves.paths) if leaf is not None]
+        kernel = whole_leaf.known_batches(leaves, *batched_file.checked_ids(ref))
         if len(leaves) < len(self._leaves.paths):
             self._may_join = False
             return False
@@ -155,30 +172,29 @@ class KnownFiles:
         self._kernel = kernel
         return True
 
-    def _shape_of(self, columns: Sequence[Column]) -> _Shape | None:
-        """A file's, with the only page of each leaf; None where one has others, or cannot be known."""
-        found = _Shape([], {}, [])
-        alike: dict[tuple[bytes, int, pa.DataType], KnownPage] = {}  # of wide files most columns are
+    def _shape_of(self, columns: Sequence[Column], version: FileVersion) -> _Shape | None:
+        """A file's, with the only page of each leaf; None where one has others, or has no template."""
+        shape = _Shape([], {}, [])
+        templates: PageTemplates = array_templates if version == V2_0 else page_templates
+        alike: dict[tuple[bytes, int, pa.DataType], PageTemplate] = {}  # of wide files most columns are
         for column in in_turns(columns):
             pages, path = column.pages, column.path
-            if not isinstance(pages, Pages):
-                known = _known_array(pages, found)
-            elif len(pages) != 1 or (info := pages.info(0)) is None:
+            lone = pages.lone
+            if lone is None:
                 return None
-            else:
-                key = info.encoding, len(info.buffer_sizes), path.leaf_type
-                is_plain = len(path.nodes) == 1 and path.members is None
-                known = alike.get(key) if is_plain else None
-                known = known_page(pages[0], info.encoding) if known is None else known
-                if known is not None and is_plain:
-                    alike[key] = known
-                found.columns.append((column.index,))
-            if (
-                known is None or decoded_bound(pages[0], pages[0].num_rows, 0) is None
-            ):  # nobody knows how much it becomes
+            infos = [info for _, info in lone]
+            key = infos[0].encoding, len(infos[0].buffer_sizes), path.leaf_type
+            is_shared = len(path.nodes) == 1 and path.members is None and version != V2_0
+            template = alike.get(key) if is_shared else None
+            template = templates.template_of(pages[0], infos) if template is None else template
+            if template is None or decoded_bound(pages[0], pages[0].num_rows, 0) is None:  # it may become anything
                 return None
-            found.pages.append([known])
-        return found
+            if is_shared:
+                alike[key] = template
+            shape.columns.append(tuple([index for index, _ in lone]))
+            shape.headers.update(pages.headers)
+            shape.pages.append([template])
+        return shape
 
     def _add(self, key: _Key, found: _Shape) -> bool:
         """Whether there is something new in the pages of a file, and room for it."""
@@ -224,15 +240,3 @@ class KnownFiles:
             for key, shape in self._shapes.items()
         ]
         return _kernels.KnownFiles(shapes, ORDINARY_START, METADATA_BYTES_MAX, ALIGNMENT_BYTES, PAGE_ROWS_MAX)
-
-
-def _known_array(pages: Any, found: _Shape) -> KnownPage | None:
-    """The page of a leaf of a file of version 2.0, whose columns are noted in what is found."""
-    from lance_io.encodings.v2_0.known_arrays import known_array  # with all that reads 2.0, which few tables need
-
-    lone = pages.lone
-    if lone is None:
-        return None
-    found.columns.append(tuple([index for index, _ in lone]))
-    found.headers.update(pages.headers)
-    return known_array(pages[0], [info for _, info in lone])

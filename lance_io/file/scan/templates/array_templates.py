@@ -1,4 +1,4 @@
-"""Pages of version 2.0 as `KnownFiles` takes them: see `known_pages.py`.
+"""Pages of version 2.0 as `FileTemplates` takes them: see `page_templates.py`.
 
 Which pages these may be is decided here: what `whole.py` takes, lists of strings, and plain leaves that are all null.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lance_io.encodings.known_pages import KnownPage, known_nulls
 from lance_io.encodings.v2_0.array_page import ArrayPage
 from lance_io.encodings.v2_0.dictionary import DictionaryValues
 from lance_io.encodings.v2_0.fixed import AllNull
 from lance_io.encodings.v2_0.list_page import ListPage
 from lance_io.encodings.v2_0.located import around_leaf
 from lance_io.encodings.v2_0.variable import Coded, Variable
+from lance_io.file.scan.templates.page_templates import PageTemplate, null_template
 from lance_io.levels.assemble import nest
 from lance_io.levels.path import NodeKind
 from lance_io.proto import encodings_pb2 as pb
@@ -35,17 +35,14 @@ if TYPE_CHECKING:
 _FIXED, _STRINGS, _WIDE_STRINGS, _CODES = range(4)
 
 
-def known_array(page: PageLayout, infos: Sequence[PageInfo]) -> KnownPage | None:
-    """The page as others may be like it; None for those that are decoded by themselves.
-
-    infos  what the metadata says about it; of a page of lists, about that and the page of their items
-    """
+def template_of(page: PageLayout, infos: Sequence[PageInfo]) -> PageTemplate | None:
+    """See `PageTemplates`."""
     if isinstance(page, ArrayPage):
         return _known(page, infos, None)
     return _known_lists(page, infos) if isinstance(page, ListPage) else None
 
 
-def _known_lists(page: ListPage, infos: Sequence[PageInfo]) -> KnownPage | None:
+def _known_lists(page: ListPage, infos: Sequence[PageInfo]) -> PageTemplate | None:
     if page.items is None or len(infos) != 2 or page.node.kind is not NodeKind.LIST or page.ends.buffer.scheme:
         return None
     places, values = _buffers(page.source.message.list.offsets), page.items.pages[0]
@@ -54,18 +51,18 @@ def _known_lists(page: ListPage, infos: Sequence[PageInfo]) -> KnownPage | None:
     return _known(values, infos, (infos[0].encoding, len(infos[0].buffer_sizes), places[0], page.ends.wide))
 
 
-def _known(page: ArrayPage, infos: Sequence[PageInfo], lists: DescribedLists | None) -> KnownPage | None:
+def _known(page: ArrayPage, infos: Sequence[PageInfo], lists: DescribedLists | None) -> PageTemplate | None:
     path, info = page.path, infos[-1]
     if page.kind is None:
         is_plain = lists is None and isinstance(page.values, AllNull)
-        return known_nulls(path, info.encoding, "array ") if is_plain else None
+        return null_template(path, info.encoding, "array ") if is_plain else None
     kind, places = _kind(page.values), _buffers(page.source.message)
     if kind is None or places is None:
         return None
     has_bitmap = page.kind.present_at is not None
     of_value = page.kind.row_bits, has_bitmap, page.kind.num_bitmaps
     described = info.encoding, len(info.buffer_sizes), places, of_value, kind, around_leaf(path.nodes[:-1]), lists
-    return KnownPage(described, f"array {path.array_kind} {page.kind.shape!r}", partial(_build, path, page))
+    return PageTemplate(described, f"array {path.array_kind} {page.kind.shape!r}", partial(_build, path, page))
 
 
 def _build(path: LeafPath, page: ArrayPage, leaf: Leaf) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Pages of small files as `KnownFiles` takes them: others whose messages say the same are decoded without a layout.
+"""Pages of small files as `FileTemplates` takes them: others whose messages say the same are decoded without a layout.
 
 Which pages these may be is decided here: mini-blocks whose rows make one array with those of others, one value for all
 rows of a leaf, and all null. Specification: structural encodings 2.1, sections 3, 6 and 10.3.
@@ -7,7 +7,7 @@ rows of a leaf, and all null. Specification: structural encodings 2.1, sections 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -19,10 +19,11 @@ from lance_io.encodings.values import build_values
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from lance_io._kernels import Leaf
     from lance_io.encodings.api import PageLayout
+    from lance_io.format.columns import PageInfo
     from lance_io.levels.path import LeafPath
 
     Described = (
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KnownPage:
-    """A page whose like are decoded by `KnownFiles`.
+class PageTemplate:
+    """A page whose like are decoded by `FileTemplates`.
 
     described  as that takes it
     join_key   rows of pages with the same one make one array
@@ -53,19 +54,13 @@ class KnownPage:
     build: Callable[[Leaf], pa.Array]
 
 
-def known_page(page: PageLayout, message: bytes) -> KnownPage | None:
-    """The page as others may be like it; None for those that are decoded by themselves.
-
-    message  what it was made of: the serialized layout
-    """
-    if type(page) is MiniBlockPage:
-        return _mini_block(page, message)
-    if isinstance(page, NullPage):
-        return _constant(page, message)
-    return None
+def template_of(page: PageLayout, infos: Sequence[PageInfo]) -> PageTemplate | None:
+    """See `PageTemplates`."""
+    make = _MAKERS.get(type(page))
+    return None if make is None else make(page, infos[0].encoding)
 
 
-def _mini_block(page: MiniBlockPage, message: bytes) -> KnownPage | None:
+def _mini_block(page: MiniBlockPage, message: bytes) -> PageTemplate | None:
     if page.join_key is None:
         return None
     program, hole = (page.program, b""), None
@@ -81,10 +76,10 @@ def _mini_block(page: MiniBlockPage, message: bytes) -> KnownPage | None:
         program = before, behind
     codec = None if page.dictionary is None else program_of(page.dictionary, page.source.path.value_bytes_max)
     decoded_by = (*program, page.source.rules.wide_chunks, page.has_lists, codec)
-    return KnownPage((message, hole, len(page.source.buffer_sizes), decoded_by, None), page.join_key, page.build)
+    return PageTemplate((message, hole, len(page.source.buffer_sizes), decoded_by, None), page.join_key, page.build)
 
 
-def _constant(page: NullPage, message: bytes) -> KnownPage | None:
+def _constant(page: NullPage, message: bytes) -> PageTemplate | None:
     path, num_buffers = page.source.path, len(page.source.buffer_sizes)
     if len(path.nodes) > 1 or path.members is not None:
         return None
@@ -103,10 +98,10 @@ def _constant(page: NullPage, message: bytes) -> KnownPage | None:
         hole = len(around[0]), len(message) - len(around[1])
     shape = _shape(kind)
     described = message, hole, num_buffers, None, (kind, is_null)
-    return KnownPage(described, f"{path.array_kind} {shape!r}", partial(_build, dtype, shape))
+    return PageTemplate(described, f"{path.array_kind} {shape!r}", partial(_build, dtype, shape))
 
 
-def known_nulls(path: LeafPath, message: bytes, version_key: str) -> KnownPage | None:
+def null_template(path: LeafPath, message: bytes, version_key: str) -> PageTemplate | None:
     """A page without buffers of a leaf that is all null; None for leaves that are not plain.
 
     version_key  begins the `join_key`s of pages of the version
@@ -116,7 +111,7 @@ def known_nulls(path: LeafPath, message: bytes, version_key: str) -> KnownPage |
         return None
     shape = _shape(kind)
     described = message, None, 0, None, (kind, True)
-    return KnownPage(described, f"{version_key}{path.array_kind} {shape!r}", partial(_build, path.leaf_type, shape))
+    return PageTemplate(described, f"{version_key}{path.array_kind} {shape!r}", partial(_build, path.leaf_type, shape))
 
 
 def _kind(dtype: pa.DataType) -> int | None:
@@ -143,3 +138,11 @@ def _build(dtype: pa.DataType, shape: Shape, leaf: Leaf) -> pa.Array:
     _, validity, null_count, _ = layers[0]
     kept: list[Any] = values
     return build_values(dtype, shape, kept, num_items, validity, null_count)
+
+
+# Gives the template of a page of a class, from the serialized layout that it was made of.
+_MAKERS: Final[Mapping[type, Callable[[Any, bytes], PageTemplate | None]]] = {
+    MiniBlockPage: _mini_block,
+    NullPage: _constant,
+    ConstantPage: _constant,
+}

@@ -1,5 +1,5 @@
 """Scans of small files after one another, in the caller's thread: a job of the pool reads all bytes of some, and
-decodes those that look like files seen before together (`known_files.py`), the others one by one.
+decodes those that look like files seen before together (`file_templates.py`), the others one by one.
 
 Nothing is kept of a file, and no object exists for its pages: what its rows become is one array for each leaf and job.
 """
@@ -15,10 +15,10 @@ from lance_io.file.file_requests import read_file_sync, read_whole_files
 from lance_io.file.open.leaf_projection import FileColumns
 from lance_io.file.scan.batches import Cutter, JoinedBatch
 from lance_io.file.scan.decoded_parts import Allowance, held_bytes
-from lance_io.file.scan.known_files import KnownFiles
 from lance_io.file.scan.page_slices import read_group
 from lance_io.file.scan.pool_jobs import HeldBytes, JobQueue, PoolJob
 from lance_io.file.scan.readahead import file_pieces
+from lance_io.file.scan.templates.file_templates import FileTemplates
 from lance_io.io.spares import spares
 from lance_io.io.stats import sinks_now
 from lance_io.levels.arrays import memory_bytes
@@ -114,7 +114,7 @@ class _Small:
         self._field_ids, self._column_indices = ref.field_ids, ref.column_indices
         leaves = self._projection.leaf_columns(ref)
         count = len(leaves.columns)
-        self._leaves = leaves if 0 < count <= LEAVES_MAX and KnownFiles.of(leaves).is_worth_asking else None
+        self._leaves = leaves if 0 < count <= LEAVES_MAX and FileTemplates.of(leaves).is_worth_asking else None
         self._rows_max = rows_max(leaves)
         many_bytes = count * LEAF_BYTES_MAX if count == len(ref.columns) else 0
         self._bytes_max = min(limits.SCAN_PIECE_BYTES, max(self._whole_bytes, many_bytes))
@@ -155,7 +155,7 @@ class SmallFiles:
         self._spans = spans
         self._first = first
         self._leaves = leaves
-        self._known = KnownFiles.of(leaves)
+        self._known = FileTemplates.of(leaves)
         self._rows_max = rows_max(leaves)
         self._sinks = sinks_now(
             context.store.identity, context.shared
@@ -256,8 +256,8 @@ class SmallFiles:
             if count:
                 yield self._joined(job.first + at, [num_rows for _, num_rows in files[at : at + count]], arrays)
                 at += count
-            elif not known.learn(refs[at], identity, files[at][0], before):
-                known.missed()
+            elif not known.add(refs[at], identity, files[at][0], before):
+                known.record_miss()
                 yield from self._read_alone(job.first + at, allowance)
                 at += 1
 
