@@ -17,8 +17,9 @@ import pytest
 
 import lance_io
 from lance_io.errors import LanceError
-from lance_io.file.scan import pool_jobs, small_files
+from lance_io.file.scan import pool_jobs
 from lance_io.file.scan.pool_jobs import PoolJob
+from lance_io.file.scan.templates import small_files
 from lance_io.file.scan.templates.file_templates import MISSES_MIN, FileTemplates
 from lance_io.file.scan.templates.small_files import SmallFiles
 from tests.seeds import seed_of

@@ -27,8 +27,6 @@ from lance_io.io import trace_events
 from lance_io.lazy_names import later
 from lance_io.limits import ROWS_PER_BATCH, VALUE_BYTES_MAX
 from lance_io.plans.store_requests import Remove
-from lance_io.reads.metadata.describe import fragment_metadata
-from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
 from lance_io.records import dataclass
 from lance_io.table.manifest.flags import manages_blobs
 from lance_io.table.manifest.fragment import DataFile, Fragment
@@ -50,9 +48,13 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
+    from lance_io.reads.metadata import describe
+    from lance_io.reads.metadata import fragment_metadata as descriptions
     from lance_io.store.api import Durability
     from lance_io.store.url import Location
 else:
+    describe = later("lance_io.reads.metadata.describe")  # for those who watch the progress
+    descriptions = later("lance_io.reads.metadata.fragment_metadata")
     batched_writer = later("lance_io.file.write.batched_writer")  # with all that writes 0.1, which few tables need
 
 T = TypeVar("T")
@@ -356,7 +358,7 @@ class NewFiles:
         if isinstance(self._file.writer, FileWriter):
             self._page_sizes = self._file.writer.page_sizes  # of all files of this write
         if self._progress is not None:
-            self._progress.begin(FragmentMetadata(0, [], 0))
+            self._progress.begin(descriptions.FragmentMetadata(0, [], 0))
         return self._file
 
     def _finish(self) -> Plan[None]:
@@ -371,7 +373,7 @@ class NewFiles:
         if trace_events.listeners:
             trace_events.tell_files("create", "data", [self._name])
         if self._progress is not None:
-            self._progress.complete(fragment_metadata(self.fragments[-1]))
+            self._progress.complete(describe.fragment_metadata(self.fragments[-1]))
 
     def _close(self) -> Plan[None]:
         assert self._file is not None

@@ -14,9 +14,9 @@ import numpy as np
 from lance_io.errors import FormatError, LanceError
 from lance_io.format.schema import LINEAGE_NAMES, Field
 from lance_io.io.cache import ClaimAbandoned, Found, LoadOwner
+from lance_io.lazy_names import later
 from lance_io.plans.plan import Together, Wait
 from lance_io.plans.store_requests import Read
-from lance_io.reads.rows.read_rows import read_columns
 from lance_io.reads.rows.row_arithmetic import LiveRows, live_starts
 from lance_io.reads.rows.row_columns import Lineage, RowColumns
 from lance_io.reads.version.system_columns import CREATED_AT, ROW_ID, ROW_OFFSET, UPDATED_AT
@@ -30,10 +30,13 @@ if TYPE_CHECKING:
 
     from lance_io.io.cache import Key, SearchCache
     from lance_io.plans.plan import Plan
+    from lance_io.reads.rows import read_rows
     from lance_io.reads.rows.row_arithmetic import UIntArray
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
     from lance_io.table.manifest.fragment import Fragment
+else:
+    read_rows = later("lance_io.reads.rows.read_rows")
 
 T = TypeVar("T")
 
@@ -151,7 +154,7 @@ def _read_spilled(state: DatasetState, place: int) -> Plan[dict[int, UIntArray]]
     """What of a fragment's lineage lies in its data files, by field id: every row of those columns."""
     ids = sorted(state.manifest.fragments[place].spilled)
     fields = [Field(field_id, LINEAGE_NAMES[field_id], "uint64", nullable=False) for field_id in ids]
-    columns = yield from read_columns(state, fields, place)
+    columns = yield from read_rows.read_columns(state, fields, place)
     for field, column in zip(fields, columns, strict=True):
         if column.null_count:
             where = f"fragment {state.fragment_ids[place]}"

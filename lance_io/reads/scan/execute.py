@@ -11,16 +11,15 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
+from lance_io.lazy_names import later
 from lance_io.levels.portable import Portable
-from lance_io.plans.lazy_module import later_plans
+from lance_io.plans.lazy_module import later_plans, load
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.plans.streams import Each, Items, iterate_async, iterate_sync
 from lance_io.reads.rows.rebatch import Rebatcher, to_table
 from lance_io.reads.run_plan import run, run_awaited, run_beside
-from lance_io.reads.scan.ordering import Ordering
 from lance_io.reads.scan.scan_plan import plan_count, plan_scan
 from lance_io.reads.scan.scan_statistics import count_items, counted, counting, is_watched, watch_scan
-from lance_io.reads.scan.stream import ScanRun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
@@ -30,12 +29,18 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
     from lance_io.reads.scan import nearest
+    from lance_io.reads.scan import ordering as orderings
+    from lance_io.reads.scan import stream as scan_runs
+    from lance_io.reads.scan.ordering import Ordering
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.scan_statistics import ScanStatistics, ScanWatch
+    from lance_io.reads.scan.stream import ScanRun
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
 else:
     nearest = later_plans("lance_io.reads.scan.nearest")
+    orderings = later("lance_io.reads.scan.ordering")
+    scan_runs = later("lance_io.reads.scan.stream")  # counts and changes of tables read no rows
 
 
 def _is_run_here(state: DatasetState, options: ScanOptions) -> bool:
@@ -67,7 +72,7 @@ class _Scan:
     @cached_property
     def _ordering(self) -> Ordering | None:
         options = self.options
-        return Ordering(self.state, options) if options.order_by and options.nearest is None else None
+        return orderings.Ordering(self.state, options) if options.order_by and options.nearest is None else None
 
     @property
     def _is_collected(self) -> bool:
@@ -111,13 +116,15 @@ class _Scan:
         return self.state.context.pool.avail_bytes > 0
 
     def _run(self, batch_rows: int | None, *, apart: bool = False) -> Plan[ScanRun]:
+        if not self.state.is_local:
+            yield load(scan_runs)
         options, projection = self.options, self._projection
         if self._ordering is not None:
             options, projection = self._ordering.options, self._ordering.projection
         plan = yield from plan_scan(self.state, options, projection)
         if self.watch is not None:
             self.watch.planned(plan)
-        return ScanRun(self.state, plan, options, batch_rows, self.watch, apart=apart)
+        return scan_runs.ScanRun(self.state, plan, options, batch_rows, self.watch, apart=apart)
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -251,7 +258,9 @@ def _count(state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -
     if watch is not None:
         watch.planned(counted)
     counts: list[int] = []
-    yield Each(ScanRun(state, counted, options, None, watch).counts(), counts.append)
+    if not state.is_local:
+        yield load(scan_runs)
+    yield Each(scan_runs.ScanRun(state, counted, options, None, watch).counts(), counts.append)
     return sum(counts)
 
 
