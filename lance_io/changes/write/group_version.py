@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.changes.write.append_queues import Group
     from lance_io.changes.write.data_files import NewFiles
-    from lance_io.changes.write.group_append import Group
     from lance_io.changes.write.write_rows import WriteOptions, WriteTarget
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.target import CommittedVersion

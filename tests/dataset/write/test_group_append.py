@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import lance_io
 from lance_io import runtime
-from lance_io.changes.write import group_append
-from lance_io.changes.write.group_append import GROUPS
+from lance_io.changes.write import append_queues, group_append
+from lance_io.changes.write.append_queues import GROUPS
 from lance_io.commit.external import ExternalHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.dataset.lance_dataset import AsyncDataset
@@ -48,7 +48,7 @@ CALLERS = 8
 @pytest.fixture(autouse=True)
 def long_lease(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """However slow the machine is; and whatever happened, nothing is left."""
-    monkeypatch.setattr(group_append, "LEASE_S", 100.0)
+    monkeypatch.setattr(append_queues, "LEASE_S", 100.0)
     yield
     assert not GROUPS._queues
     assert not GROUPS._pulled_bytes
@@ -288,7 +288,7 @@ async def test_callers_whose_table_was_overwritten_are_told_alone(store: Held) -
 
 
 async def test_versions_far_apart_do_not_share(store: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_append, "VERSIONS_NEAR", 1)
+    monkeypatch.setattr(append_queues, "VERSIONS_NEAR", 1)
     old = await AsyncDataset.open("memory://t", session=session_of(store))
     for n in range(2):
         await write(store, rows(n))
@@ -298,10 +298,10 @@ async def test_versions_far_apart_do_not_share(store: Held, monkeypatch: pytest.
 
 
 async def test_bounds_of_a_group(store: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_append, "GROUP_APPENDS_MAX", 3)
+    monkeypatch.setattr(append_queues, "GROUP_APPENDS_MAX", 3)
     done = await holding(store, *(write(store, rows(n)) for n in range(5)))
     assert [one.version for one in done] == [3, 4, 4, 4, 5, 5]
-    monkeypatch.setattr(group_append, "GROUP_BYTES_MAX", 20)
+    monkeypatch.setattr(append_queues, "GROUP_BYTES_MAX", 20)
     store.held.clear()
     store.go.clear()
     done = await holding(store, *(write(store, rows(n)) for n in range(4)))  # eight bytes each
@@ -309,7 +309,7 @@ async def test_bounds_of_a_group(store: Held, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_group_that_hangs_does_not_hold_up_the_next(store: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_append, "LEASE_S", 0.02)
+    monkeypatch.setattr(append_queues, "LEASE_S", 0.02)
     store.holds = lambda request: "/data/" in request.key and not store.held.is_set()
     first = asyncio.ensure_future(write(store, rows(5)))
     await store.held.wait()
@@ -664,11 +664,11 @@ def test_a_second_thread_does_not_get_the_credentials_of_the_first() -> None:
         return open_store("s3://bucket/t", {"aws_region": "us-east-1", "aws_endpoint": "https://x", **options}).store
 
     mine = {"aws_access_key_id": "mine", "aws_secret_access_key": "secret"}
-    assert group_append._is_same(bucket(**mine), bucket(**mine))
-    assert not group_append._is_same(bucket(**mine), bucket(**{**mine, "aws_secret_access_key": "other"}))
-    assert not group_append._is_same(MemoryStore(), MemoryStore())
-    assert group_append._is_same(LocalStore(), LocalStore())
-    assert not group_append._is_same(LocalStore(), LocalStore(durability="none"))
+    assert append_queues._is_same(bucket(**mine), bucket(**mine))
+    assert not append_queues._is_same(bucket(**mine), bucket(**{**mine, "aws_secret_access_key": "other"}))
+    assert not append_queues._is_same(MemoryStore(), MemoryStore())
+    assert append_queues._is_same(LocalStore(), LocalStore())
+    assert not append_queues._is_same(LocalStore(), LocalStore(durability="none"))
 
 
 # -- how rows come -----------------------------------------------------------------------------------------------------
@@ -678,7 +678,7 @@ def test_a_second_thread_does_not_get_the_credentials_of_the_first() -> None:
 async def test_many_rows_are_appended_as_ever(tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = tmp_path / "t"
     lance_io.write_dataset(rows(0), uri, durability="none")
-    monkeypatch.setattr(group_append, limit, 20)
+    monkeypatch.setattr(group_append if limit == "APPEND_BYTES_MAX" else append_queues, limit, 20)
     how: dict[str, Any] = {"durability": "none", **GROUPED}
     schema = rows(0).schema
     batches = [rows(n).to_batches()[0] for n in range(1, 6)]
