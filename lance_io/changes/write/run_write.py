@@ -9,14 +9,14 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lance_io.changes.write.group_append import PulledRows, append_in_group
 from lance_io.changes.write.group_version import GroupAppend
 from lance_io.changes.write.input_data import AsyncRows, Rows, async_rows_of, in_plain_types, rows_of
 from lance_io.changes.write.write_arguments import TABLE_KEYWORDS, Write, check_known
 from lance_io.changes.write.write_rows import write_rows
 from lance_io.io import call_metrics
+from lance_io.lazy_names import later
 from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
-from lance_io.runtime import check_not_on_engine, in_thread
+from lance_io.runtime import check_not_on_engine, in_thread, load_modules
 from lance_io.runtime.feeding import run_fed, wrap_fed
 from lance_io.store.provided_options import gather_provider
 from lance_io.store.url import load_client
@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.changes.write import group_append as groups
+    from lance_io.changes.write.group_append import PulledRows
     from lance_io.changes.write.write_arguments import Destination
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
+else:
+    groups = later("lance_io.changes.write.group_append")
 
 T = TypeVar("T")
 
@@ -49,8 +53,9 @@ async def write_table_async(
     write = _table_write(uri, mode, options)
     if not write.options.group_commit:
         return await run_write_async(write, data_obj, schema, write_rows)
+    await load_modules(groups.__name__)
     if call_metrics.watchers:
-        with call_metrics.count_call(append_in_group):
+        with call_metrics.count_call(groups.append_in_group):
             return await _append_grouped_async(write, data_obj, schema)
     return await _append_grouped_async(write, data_obj, schema)
 
@@ -58,11 +63,11 @@ async def write_table_async(
 async def _append_grouped_async(write: Write, data: Any, schema: pa.Schema | None) -> DatasetState:
     rows = await async_rows_of(data, schema)
     source = rows if isinstance(rows, AsyncRows) or rows.is_held else _pull_on_this_loop(rows)
-    pulled = PulledRows()
+    pulled = groups.PulledRows()
     try:
         await drive_async(pulled.pull(source))
         if pulled.is_all:
-            return await drive_async(append_in_group(_grouped(write, rows, pulled)))
+            return await drive_async(groups.append_in_group(_grouped(write, rows, pulled)))
     finally:
         pulled.release()
     return await _run_rows_async(write, _chain(pulled, source), write_rows)
@@ -75,17 +80,17 @@ def run_table_write(write: Write, data: Any, schema: pa.Schema | None) -> Datase
     if not write.target.answers_sync:
         check_not_on_engine()
     if call_metrics.watchers:
-        return call_metrics.watch_call(append_in_group, partial(_append_grouped, write, data, schema))
+        return call_metrics.watch_call(groups.append_in_group, partial(_append_grouped, write, data, schema))
     return _append_grouped(write, data, schema)
 
 
 def _append_grouped(write: Write, data: Any, schema: pa.Schema | None) -> DatasetState:
     rows = rows_of(data, schema)
-    pulled = PulledRows()
+    pulled = groups.PulledRows()
     try:
         drive_sync(pulled.pull(rows))
         if pulled.is_all:
-            return drive_sync(append_in_group(_grouped(write, rows, pulled)))
+            return drive_sync(groups.append_in_group(_grouped(write, rows, pulled)))
     finally:
         pulled.release()
     rest = Rows(rows.schema, chain(pulled.batches, rows.batches), rows.num_rows, rows.is_held)
