@@ -22,19 +22,21 @@ From the moment at which the manifest is sent, the commit runs to its end even w
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from lance_io.commit.commit_counts import COMMITS
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.commit_queue import Made, Turn
 from lance_io.commit.commit_request import CommitRequest, count_version, encode_next
 from lance_io.commit.deciding_write import write_deciding
+from lance_io.commit.fetched_versions import FetchedVersions
 from lance_io.commit.handler import Created, NewVersion, Taken
-from lance_io.commit.latest import missing_version, read_named
+from lance_io.commit.latest import missing_version
 from lance_io.commit.other_names import is_undecided, list_decided
 from lance_io.commit.pins import pin_version, release
 from lance_io.commit.rebase_reads import rebase
 from lance_io.commit.record import recorded_transaction
+from lance_io.commit.removed_versions import MISSING_SHOWN, Gap
 from lance_io.commit.target import (
     FIRST_PAUSE_S,
     LISTING_AGE_MAX_S,
@@ -46,33 +48,27 @@ from lance_io.commit.target import (
 from lance_io.errors import (
     CommitConflictError,
     CommitUnknownError,
-    FormatError,
     NotFound,
     OperationError,
     UsageError,
 )
-from lance_io.plans.plan import Pause, RollBackOnError, Together, ask
-from lance_io.plans.store_requests import Head, Read
-from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, decode_origin
+from lance_io.plans.plan import Pause, RollBackOnError, Together
+from lance_io.table.manifest.manifest import Manifest, decode_origin
 from lance_io.table.manifest.paths import DETACHED_BIT, is_detached
 from lance_io.table.transaction.conflicts import check_conflict
-from lance_io.table.transaction.continuity import data_files_in, discontinuity, new_data_files
 from lance_io.table.transaction.named_files import named_files, small_files
 from lance_io.table.transaction.operations import Append, Clone, Delete, Overwrite, Restore, Update
 from lance_io.table.transaction.rebase import Rebased, adapt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.pins import Pin
     from lance_io.commit.target import CommitTarget
-    from lance_io.format.wire import Buffer
     from lance_io.plans.plan import Plan
     from lance_io.table.transaction.transaction import Transaction
 
-M = TypeVar("M", Manifest, Origin)
-_MISSING_SHOWN = 5
 BEHIND_MAX = 3  # versions that take no longer to be read than an attempt
 VERSIONS_AT_ONCE = 64  # that are read side by side and held, of those that came since
 
@@ -132,7 +128,7 @@ class _Loop:
             *request.alongside,
             *self.files.puts(target.place.store, self.files.contents, target.durability),
         ]
-        self.fetched: dict[int, bytes] = {}
+        self.fetched = FetchedVersions(target)
         self.told: dict[int, Transaction] = {}
         self.since = self.transaction.read_version
         if not self.since and self.base is not None and isinstance(self.transaction.operation, (Append, Overwrite)):
@@ -293,10 +289,10 @@ class _Loop:
         if self.pin is not None:
             yield from self.target.handler.find_version(self.target.place, base.version)
         if base.index_offset is not None and base.index_section is None:
-            yield from self._read_version(base.version)
-            self.base = self._manifest(base.version)
+            yield from self.fetched.find(base.version)
+            self.base = self.fetched.manifest(base.version)
         if self._restored is not None and self._restored not in self.fetched:
-            yield from self._read_version(self._restored)
+            yield from self.fetched.find(self._restored)
 
     def _is_fresh(self) -> bool:
         listing = self.listing
@@ -360,7 +356,7 @@ class _Loop:
             wanted.append(newest)
         plans = [self._read(one.version, one.key) for one in wanted if not self._knows(one)]
         if self._restored is not None and self._restored not in self.fetched:
-            plans.append(self._read_version(self._restored))
+            plans.append(self.fetched.find(self._restored))
         return plans
 
     @property
@@ -395,35 +391,16 @@ class _Loop:
         return base.index_offset is None or base.index_section is not None
 
     def _read(self, version: int, key: str) -> Plan[None]:
-        try:
-            self.fetched[version] = bytes((yield from read_named(self.target.place.store, key)))
-        except NotFound:
-            if self.listing is not None and version == self.listing.versions[-1].version:
-                raise  # an older one was cleaned up meanwhile, and is simply not checked
-
-    def _read_version(self, version: int) -> Plan[None]:
-        file = yield from self.target.handler.find_version(self.target.place, version)
-        self.fetched[version] = bytes((yield Read(self.target.place.store, file.key)))
-
-    def _manifest(self, version: int) -> Manifest:
-        return self._decode_fetched(version, decode_manifest)
-
-    def _decode_fetched(self, version: int, decode: Callable[[Buffer], M]) -> M:
-        """What `decode` makes of a manifest file that was read."""
-        try:
-            found = decode(self.fetched[version])
-        except FormatError as error:
-            raise error.within(f"version {version}") from error.__cause__
-        if found.version != version:
-            raise FormatError(f"the manifest file of version {version} says that it is version {found.version}")
-        return found
+        """Read a version that came since; one that is not the newest may have been cleaned up meanwhile."""
+        is_newest = self.listing is not None and version == self.listing.versions[-1].version
+        yield from self.fetched.read(version, key, may_be_gone=not is_newest)
 
     # -- other writers -----------------------------------------------------------------------------------------------
 
     def _check(self, newest: VersionFile) -> Plan[CommittedVersion | None]:
         """Look at what was committed since; gives the version that turns out to be this very transaction."""
         for file in self._unchecked[:VERSIONS_AT_ONCE]:
-            self.missing += range(self.checked + 1, file.version)[:_MISSING_SHOWN]
+            self.missing += range(self.checked + 1, file.version)[:MISSING_SHOWN]
             self.checked = file.version
             if not self._knows(file):  # cleaned up meanwhile
                 self.missing.append(file.version)
@@ -434,7 +411,7 @@ class _Loop:
                     yield from self._read(file.version, file.key)
                 self.files.outcome = "committed"
                 yield from self._keep_only(other)
-                return CommittedVersion(file, self._manifest(file.version), other, attempts=0)
+                return CommittedVersion(file, self.fetched.manifest(file.version), other, attempts=0)
             if other is not None and file.version > self.since and not self.request.is_strict:
                 self._adapt(other, file.version)
             if file.version not in (newest.version, self._restored):
@@ -462,7 +439,7 @@ class _Loop:
         if file.version in self.told:
             return self.told[file.version]
         place, data = self.target.place, self.fetched[file.version]
-        origin = self._decode_fetched(file.version, decode_origin)
+        origin = self.fetched.decode(file.version, decode_origin)
         if self.turn.is_of_others(file):
             self.turn.rivals.meet(origin.writer)
         found = yield from recorded_transaction(place, file.key, origin, data)
@@ -482,8 +459,9 @@ class _Loop:
     def _settle_base(self, newest: VersionFile) -> None:
         """The newest version, with its index section; what else was read is no longer needed."""
         if not self._holds(newest):
-            self.base = self._manifest(newest.version)
-        self.fetched = {version: data for version, data in self.fetched.items() if version == self._restored}
+            self.base = self.fetched.manifest(newest.version)
+        if self.fetched:
+            self.fetched.keep_only(self._restored)
 
     def _bridge(self, newest: VersionFile) -> Plan[CommittedVersion | None]:
         """Make sure that the transaction goes together with what nobody knows of versions that are gone.
@@ -494,51 +472,12 @@ class _Loop:
             return None
         base, transaction = self.base, self.transaction
         assert base is not None
-        if self.request.is_repeated:
-            named = data_files_in(transaction, base)
-            if named == "all":
-                self.files.outcome = "committed"
-                yield from self.files.remove_but(self.target.place.store, ())
-                return CommittedVersion(newest, base, transaction, attempts=0)
-            if named == "some":
-                raise self._unsure("the table has some of its data files already")
-            yield from self._look_for_files()
-        made_for = yield from self._fetch_base()
-        reason = discontinuity(transaction, made_for, base, knows_rows=self.request.affected is not None)
-        if reason is not None:
-            raise self._unsure(reason)
-        return None
-
-    def _fetch_base(self) -> Plan[Manifest | None]:
-        """The version that the transaction was made for, if it can still be had."""
-        base, version = self.request.base, self.since
-        if base is not None and base.version == version:
-            return base
-        try:
-            file = yield from self.target.handler.find_version(self.target.place, version)
-            return decode_manifest((yield Read(self.target.place.store, file.key)))
-        except NotFound:
+        gap = Gap(self.target, self.request, transaction, self.since, self.missing)
+        if not (yield from gap.holds_transaction(base)):
             return None
-
-    def _look_for_files(self) -> Plan[None]:
-        """Make sure that the data files of the transaction are there: a cleanup may have taken them for garbage."""
-        place = self.target.place
-        keys = [place.key(path) for path in new_data_files(self.transaction)]
-        for start in range(0, len(keys), VERSIONS_AT_ONCE):
-            try:
-                yield Together([ask(Head(place.store, key)) for key in keys[start : start + VERSIONS_AT_ONCE]])
-            except NotFound as error:
-                raise self._unsure(f"its data file {error.path} is gone") from error
-
-    def _unsure(self, reason: str) -> CommitConflictError:
-        shown = ", ".join(map(str, self.missing[:_MISSING_SHOWN])) + ", ..." * (len(self.missing) > _MISSING_SHOWN)
-        return CommitConflictError(
-            f"This {self.transaction.name} transaction was made for version {self.since}. A cleanup has removed "
-            f"versions that came since ({shown}), and nobody can tell whether it goes together with them: {reason}. "
-            "Open the table again, and repeat the operation on its newest version",
-            path=self.target.place.uri,
-            retryable=True,
-        )
+        self.files.outcome = "committed"
+        yield from self.files.remove_but(self.target.place.store, ())
+        return CommittedVersion(newest, base, transaction, attempts=0)
 
     def _rebase(self) -> Plan[None]:
         """Bring a Delete or Update onto the base: what it says about fragments is true of one version only."""
@@ -568,7 +507,7 @@ class _Loop:
         version, scheme = self.base.version + 1, newest.scheme if newest is not None else target.scheme
         if self.request.detached:
             version, scheme = secrets.randbits(63) | DETACHED_BIT, "detached"
-        restored = None if self._restored is None else self._manifest(self._restored)
+        restored = None if self._restored is None else self.fetched.manifest(self._restored)
         file = encode_next(target, self.base, self.request, transaction, version=version, restored=restored)
         is_mixed = newest is not None and newest.is_mixed
         new = NewVersion(version, scheme, file.data, transaction.uuid, target.durability, is_mixed, self.base)
