@@ -791,6 +791,32 @@ def survey_fragments(
     None for a message in another form than writers give it: a general parser reads that.
     """
 
+def part_manifest(manifest: Buffer, /) -> tuple[bytes, bytes, bytes, int | None] | None:
+    """A `Manifest` message as its fragments and all else: `(fragments, bounds, rest, without row ids)`.
+
+    fragments        the fields that are fragments: a `Manifest` message, too
+    bounds           where the `DataFragment` message of each begins and ends in there, u32 each
+    rest             the other fields
+    without row ids  the place of the first fragment that has row ids neither in its message nor in a data file
+
+    None for a message in another form than writers give it: a general parser reads that.
+    """
+
+def sum_manifest(manifest: Buffer, /) -> tuple[int, int, int, list[int]] | None:
+    """What a list of versions says of a `Manifest` message: `(version, seconds, nanoseconds, sums)`.
+
+    sums  fragments, data files, their bytes, deletion files, rows, deleted rows, rows that are left; what the message
+          does not say counts as 0
+
+    None for a message in another form than writers give it, or with ids and counts that cannot be.
+    """
+
+def find_manifest_time(end: Buffer, /) -> tuple[int, int] | None:
+    """The time of a `Manifest` message of which only the end is known: `(seconds, nanoseconds)`.
+
+    None where it is not in the end, where more than one can be, and for a message in another form than writers give it.
+    """
+
 def piece_ends(message: Buffer, piece_bytes: int, /) -> list[int] | None:
     """Where a message can be cut into pieces of `piece_bytes`, each up to the end of its last field; ends with its end.
 

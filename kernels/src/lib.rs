@@ -104,6 +104,9 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(container::flat_schema::split_manifest, m)?)?;
     m.add_function(wrap_pyfunction!(container::flat_schema::survey_flat_schema, m)?)?;
     m.add_function(wrap_pyfunction!(container::fragments::survey_fragments, m)?)?;
+    m.add_function(wrap_pyfunction!(container::manifest_parts::part_manifest, m)?)?;
+    m.add_function(wrap_pyfunction!(container::manifest_sums::find_manifest_time, m)?)?;
+    m.add_function(wrap_pyfunction!(container::manifest_sums::sum_manifest, m)?)?;
     m.add_function(wrap_pyfunction!(container::metadata::file_columns, m)?)?;
     m.add_function(wrap_pyfunction!(container::metadata::file_ending, m)?)?;
     m.add_function(wrap_pyfunction!(container::metadata::split_descriptor, m)?)?;

@@ -153,7 +153,7 @@ def versions(uri: str, storage_option: list[str] | None, as_json: bool, version:
     store = state.location.store
     with progress("reading manifests"):
         tags = run_on(store, list_tags(state))
-        found = run_on(store, all_summaries(state.location))
+        found = run_on(store, all_summaries(state.location, state.session))
     only = None if version is None and tag is None else state.manifest.version
     named = {name: entry["version"] for name, entry in tags.items() if entry["branch"] == state.manifest.branch}
     report = {

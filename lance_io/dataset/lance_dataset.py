@@ -143,7 +143,7 @@ class SyncDataset(_Dataset, DatasetRows, DatasetChanges, DatasetClones, DatasetN
 
     def versions(self) -> list[Version]:
         """All versions of the branch, oldest first; reads every manifest."""
-        return self._run(describe.describe_versions(self._state.location))
+        return self._run(describe.describe_versions(self._state.location, self._state.session))
 
     def version_refs(self) -> list[VersionRef]:
         """Numbers of all versions of the branch, oldest first; one listing."""
@@ -427,7 +427,7 @@ class AsyncDataset(_Dataset, AsyncDatasetRows, AsyncDatasetChanges, AsyncDataset
 
     async def versions(self) -> list[Version]:
         """All versions of the branch, oldest first; reads every manifest."""
-        return await self._run(describe.describe_versions(self._state.location))
+        return await self._run(describe.describe_versions(self._state.location, self._state.session))
 
     async def all_files(self) -> pa.RecordBatchReader:
         """See `LanceDataset.all_files`."""

@@ -126,7 +126,7 @@ def _common_fragments(before: DatasetState, after: DatasetState) -> set[int]:
     """Ids of the fragments that have the same rows in both versions; an id is given to one fragment only."""
 
     def content(state: DatasetState, place: int) -> Any:
-        message = state.manifest.message.fragments[place]
+        message = state.manifest.stored.fragments[place]
         return message.deletion_file.SerializeToString(), message.inline_row_ids
 
     return {

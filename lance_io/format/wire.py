@@ -25,16 +25,28 @@ def parse_message(kind: type[M], data: Buffer, what: str) -> M:
     format, text that is not UTF-8, nesting beyond what protobuf allows (100 levels).
     """
     try:
-        return kind.FromString(bytes(data)) if len(data) <= _PIECE_BYTES else _parse_long(kind, data)
+        return kind.FromString(bytes(data)) if len(data) <= _PIECE_BYTES else _merge_long(kind(), data)
     except DecodeError as error:
-        raise FormatError(f"{what}: expected a protobuf {kind.__name__}: {error}. The file is damaged") from error
+        raise _damage(kind, what, error) from error
 
 
-def _parse_long(kind: type[M], data: Buffer) -> M:
-    """As `FromString`, and beside a loop others have the interpreter in between: a message is its pieces, merged."""
+def merge_message(message: Message, data: Buffer, what: str) -> None:
+    """Parse all of `data` into a message, behind what it has. Raises as `parse_message`."""
+    try:
+        _merge_long(message, data)
+    except DecodeError as error:
+        raise _damage(type(message), what, error) from error
+
+
+def _damage(kind: type[Message], what: str, error: DecodeError) -> FormatError:
+    return FormatError(f"{what}: expected a protobuf {kind.__name__}: {error}. The file is damaged")
+
+
+def _merge_long(message: M, data: Buffer) -> M:
+    """As `MergeFromString`; beside a loop others have the interpreter in between: a message is its pieces, merged."""
     view = memoryview(data)
     ends = _kernels.piece_ends(view, _PIECE_BYTES) or [len(view)]  # what cannot be cut is left to the parser as a whole
-    message, start = kind(), 0
+    start = 0
     for end in in_turns(ends):
         message.MergeFromString(bytes(view[start:end]))
         start = end

@@ -3,7 +3,7 @@
     newest      LIST of `_versions/`, GET of the manifest: two requests, one after the other
     number      GET of the manifest under its V2 name, then under its V1 name
     tag         GET of the tag, then as a number on the tag's branch
-    time        LIST, then every manifest (their timestamps are inside)
+    time        LIST, the ends of all manifests in one round (their timestamps are inside), GET of the manifest
 
 Everything here is a plan; the caller picks the driver.
 """
@@ -210,7 +210,7 @@ def _resolve(
     else:
         version = ref
     if version is None and asof is not None:
-        version = latest_at((yield from manifest_times(current)), asof)
+        version = latest_at((yield from manifest_times(current, session)), asof)
         if version is None:
             raise UsageError(f"{local_time(asof)} is earlier than the first version of this dataset")
     if version is None:

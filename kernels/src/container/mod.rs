@@ -3,5 +3,7 @@
 pub mod columns;
 pub mod flat_schema;
 pub mod fragments;
+pub mod manifest_parts;
+pub mod manifest_sums;
 pub mod metadata;
 pub mod pieces;

@@ -84,7 +84,7 @@ def _new_files(operation: ops.Operation, base: Manifest | None) -> Iterator[Data
         file.path
         for place, one in enumerate(base.fragments.ids)
         if one in ids
-        for file in base.message.fragments[place].files
+        for file in base.stored.fragments[place].files
     }
     yield from (file for fragment in changed for file in fragment.files if file.path not in before)
 

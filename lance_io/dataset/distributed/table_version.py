@@ -87,7 +87,7 @@ class TableVersion:
         opening = open_options(place.uri, ref, storage_options=place.storage_options, session=place.session)
         store = opening.location.store
         if ref is None and at is not None:
-            times = run_on(store, manifest_times(opening.location))
+            times = run_on(store, manifest_times(opening.location, place.session))
             return cls.open(place, _newest_at(times, at, opening.location.uri))
         branch, version = ref if isinstance(ref, tuple) else (None, ref)
         if not isinstance(version, int):

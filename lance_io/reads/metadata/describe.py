@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lance_io.plans.plan import Plan
+    from lance_io.reads.version.session import Session
     from lance_io.store.url import Location
     from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.manifest import Manifest
@@ -50,9 +51,9 @@ def describe_version(manifest: Manifest) -> Version:
     return Version(version=manifest.version, timestamp=time, metadata=dict(sorted(manifest.summary().items())))
 
 
-def describe_versions(location: Location) -> Plan[list[Version]]:
+def describe_versions(location: Location, session: Session) -> Plan[list[Version]]:
     """All versions, oldest first."""
-    found = yield from all_summaries(location)
+    found = yield from all_summaries(location, session)
     return [
         Version(version=version, timestamp=local_time(time), metadata=dict(sorted(totals.items())))
         for version, time, totals in found

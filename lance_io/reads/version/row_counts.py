@@ -34,7 +34,7 @@ def with_row_counts(state: DatasetState) -> Plan[DatasetState]:
         state = replace(state, missing_file=None)
     manifest = state.manifest
     unknown = [place for place, rows in enumerate(manifest.fragments.physical_rows) if not rows]
-    unknown = [place for place in unknown if manifest.message.fragments[place].files]
+    unknown = [place for place in unknown if manifest.stored.fragments[place].files]
     if not unknown:
         return state
     refs = [file_refs(state.places, place)[0] for place in unknown]

@@ -17,6 +17,7 @@ from lance_io.format.version import V0_1, V2_0, VERSION_OF_PAIR, FileVersion
 from lance_io.format.wire import I64_MAX
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
+from lance_io.table.manifest.stored_fragments import StoredFragments
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -179,6 +180,9 @@ class Fragments(Sequence[Fragment]):
 
     def first_without_row_ids(self) -> int | None:
         """Id of the first fragment that has no row id sequence, None when all have one."""
+        if isinstance(self._messages, StoredFragments):
+            missing = self._messages.without_row_ids
+            return None if missing is None else self.ids[missing]
         for place, message in enumerate(self._messages):
             if not message.HasField("inline_row_ids") and ROW_IDS_FIELD not in self[place].spilled:
                 return message.id

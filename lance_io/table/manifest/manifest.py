@@ -26,7 +26,7 @@ from lance_io.format.footer import MAGIC
 from lance_io.format.schema_messages import decode_schema, decode_schema_bytes, find_flat_schema, schema_of_manifest
 from lance_io.format.v0_1.dictionaries import attach_values
 from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name
-from lance_io.format.wire import parse_message
+from lance_io.format.wire import merge_message, parse_message
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 from lance_io.table.manifest.flags import (
@@ -36,9 +36,10 @@ from lance_io.table.manifest.flags import (
     check_reader_flags,
 )
 from lance_io.table.manifest.fragment import Fragments, decode_fragments
+from lance_io.table.manifest.stored_fragments import part_fragments
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lance_io.format.schema import Schema
     from lance_io.format.wire import Buffer
@@ -68,26 +69,35 @@ class BasePath:
 
 
 class StoredMessage:
-    """The message of a manifest. Reading a table does not need the messages of its fields, which may be very many.
+    """The message of a manifest. Reading a table does not need those of its fields and fragments, of which there may be
+    very many.
 
-    rest    the message, maybe still without them
-    schema  them and the metadata of the schema, serialized, if the message lacks them
+    rest       the message, maybe still without them
+    parts      what it lacks, serialized: fields with the metadata of the schema, fragments
+    fragments  their messages
     """
 
-    __slots__ = ("_schema", "rest")
+    __slots__ = ("_parts", "fragments", "rest")
 
-    def __init__(self, rest: table_pb2.Manifest, schema: bytes | None = None) -> None:
+    def __init__(
+        self,
+        rest: table_pb2.Manifest,
+        parts: Sequence[bytes] = (),
+        fragments: Sequence[table_pb2.DataFragment] | None = None,
+    ) -> None:
         self.rest = rest
-        self._schema = schema
+        self._parts = parts
+        self.fragments = rest.fragments if fragments is None else fragments
 
     def whole(self) -> table_pb2.Manifest:
         """The message with all that is in it, not to be changed."""
-        schema = self._schema
-        if schema is not None:  # another message: somebody may be reading this one
+        parts = self._parts
+        if parts:  # another message: somebody may be reading this one
             message = table_pb2.Manifest()
             message.CopyFrom(self.rest)
-            message.MergeFromString(schema)
-            self.rest, self._schema = message, None
+            for part in parts:
+                merge_message(message, part, "manifest")
+            self.rest, self._parts = message, ()
         return self.rest
 
 
@@ -206,27 +216,39 @@ def _decode_wide(position: int, content: memoryview, data_start: int) -> Manifes
     schema = None if parts is None else find_flat_schema(parts[0])
     if parts is None or schema is None:
         return None
-    message = parse_message(table_pb2.Manifest, parts[1], "manifest")
-    if data_start == 0 and b"dict:" in parts[0] and _data_version(message, decode_fragments(message.fragments)) == V0_1:
+    stored, counted = _parse(parts[1], parts[0])
+    if data_start == 0 and b"dict:" in parts[0] and _is_of_0_1(stored):
         return None
-    is_counted = message.HasField("writer_version")
-    if not is_counted:
-        _forget_counts(message)
-    stored = StoredMessage(message, parts[0])
-    return _from_stored(stored, position, schema=schema, content=parts[1] if is_counted else None)
+    return _from_stored(stored, position, schema=schema, content=counted)
 
 
 def _decode_any(data: Buffer, position: int, content: memoryview, data_start: int) -> Manifest:
+    stored, counted = _parse(content)
+    message = stored.rest
+    schema, is_wide = None, len(message.fields) >= FIELDS_MIN
+    if data_start == 0 and not (is_wide and b"dict:" not in bytes(content)) and _holds_values(stored):
+        attach_values(message.fields, data)
+    elif is_wide:
+        schema = decode_schema_bytes(schema_of_manifest(content))
+    return _from_stored(stored, position, schema=schema, content=counted)
+
+
+def _parse(content: Buffer, schema: bytes | None = None) -> tuple[StoredMessage, Buffer | None]:
+    """The message in a manifest, and its bytes where a kernel may survey the fragments there.
+
+    schema  what has been taken out of it
+    """
+    parts = () if schema is None else (schema,)
+    apart = part_fragments(content)
+    if apart is not None:
+        message = parse_message(table_pb2.Manifest, apart[0], "manifest")
+        if message.HasField("writer_version"):
+            return StoredMessage(message, (*parts, apart[1].data), apart[1]), apart[1].data
     message = parse_message(table_pb2.Manifest, content, "manifest")
     is_counted = message.HasField("writer_version")
     if not is_counted:
         _forget_counts(message)
-    schema, is_wide = None, len(message.fields) >= FIELDS_MIN
-    if data_start == 0 and not (is_wide and b"dict:" not in bytes(content)) and _holds_values(message):
-        attach_values(message.fields, data)
-    elif is_wide:
-        schema = decode_schema_bytes(schema_of_manifest(content))
-    return _from_stored(StoredMessage(message), position, schema=schema, content=content if is_counted else None)
+    return StoredMessage(message, parts), content if is_counted else None
 
 
 def _message_bytes(data: Buffer, data_start: int) -> tuple[int, memoryview]:
@@ -292,7 +314,7 @@ def _from_stored(
     _check_has_no_tree(message)
     base_paths = _base_paths(message)
     fragments = decode_fragments(
-        message.fragments, base_paths, None if extended is None else extended.fragments, content
+        stored.fragments, base_paths, None if extended is None else extended.fragments, content
     )
     if extended is not None:
         schema = extended.schema
@@ -339,11 +361,13 @@ def _forget_counts(message: table_pb2.Manifest) -> None:
             fragment.deletion_file.num_deleted_rows = 0
 
 
-def _holds_values(message: table_pb2.Manifest) -> bool:
+def _holds_values(stored: StoredMessage) -> bool:
     """Whether the file of a manifest holds the values of dictionary columns, as those of tables of 0.1 do."""
-    if not any(field.logical_type.startswith("dict:") for field in message.fields[:]):
-        return False
-    return _data_version(message, decode_fragments(message.fragments)) == V0_1
+    return any(field.logical_type.startswith("dict:") for field in stored.rest.fields[:]) and _is_of_0_1(stored)
+
+
+def _is_of_0_1(stored: StoredMessage) -> bool:
+    return _data_version(stored.rest, decode_fragments(stored.fragments)) == V0_1
 
 
 class FileNames(NamedTuple):
@@ -412,28 +436,65 @@ def decode_summary(data: Buffer, *, data_start: int = 0) -> tuple[int, int, dict
 
     So a version that cannot be opened can still be listed. Raises `FormatError` for damage.
     """
-    message, _ = _decode_message(data, data_start)
+    _, content = _message_bytes(data, data_start)
+    known = _kernels.sum_manifest(content)
+    if known is not None:
+        version, seconds, nanos, sums = known
+        return version, _nanoseconds(seconds, nanos), _texts(sums)
+    message = parse_message(table_pb2.Manifest, content, "manifest")
     fragments = decode_fragments(message.fragments, _base_paths(message))
     return message.version, _timestamp_ns(message), summarize(fragments)
+
+
+def decode_time(data: Buffer, *, data_start: int = 0) -> int | None:
+    """Timestamp in ns of a manifest file, of which `data` is the end from `data_start` on.
+
+    The time stands behind all fragments, and little follows it: a few kilobytes hold it even where fragments are many.
+    None where that is not enough to say it. Raises `FormatError` for damage.
+    """
+    view = memoryview(data).cast("B")
+    if manifest_position(view, file_bytes=data_start + len(view)) >= data_start:
+        return decode_summary(view, data_start=data_start)[1]
+    found = _kernels.find_manifest_time(view[:-FOOTER_BYTES])
+    return None if found is None else _nanoseconds(*found)
+
+
+_SUMS: Final = (
+    "total_fragments",
+    "total_data_files",
+    "total_files_size",
+    "total_deletion_files",
+    "total_data_file_rows",
+    "total_deletion_file_rows",
+    "total_rows",
+)
+
+
+def _texts(sums: Sequence[int]) -> dict[str, str]:
+    return {name: str(total) for name, total in zip(_SUMS, sums, strict=True)}
 
 
 def summarize(fragments: Fragments) -> dict[str, str]:
     """Totals over fragments as decimal texts; what a manifest does not know counts as 0."""
     files = [file for fragment in fragments for file in fragment.files]
-    totals = {
-        "total_fragments": len(fragments),
-        "total_data_files": len(files),
-        "total_files_size": sum(file.size_bytes or 0 for file in files),
-        "total_deletion_files": sum(fragment.deletion_file is not None for fragment in fragments),
-        "total_data_file_rows": sum(fragment.physical_rows or 0 for fragment in fragments),
-        "total_deletion_file_rows": sum(fragment.num_deleted_rows or 0 for fragment in fragments),
-        "total_rows": sum(fragment.num_rows or 0 for fragment in fragments),
-    }
-    return {name: str(total) for name, total in totals.items()}
+    return _texts(
+        [
+            len(fragments),
+            len(files),
+            sum(file.size_bytes or 0 for file in files),
+            sum(fragment.deletion_file is not None for fragment in fragments),
+            sum(fragment.physical_rows or 0 for fragment in fragments),
+            sum(fragment.num_deleted_rows or 0 for fragment in fragments),
+            sum(fragment.num_rows or 0 for fragment in fragments),
+        ]
+    )
 
 
 def _timestamp_ns(message: table_pb2.Manifest) -> int:
-    seconds, nanos = message.timestamp.seconds, message.timestamp.nanos
+    return _nanoseconds(message.timestamp.seconds, message.timestamp.nanos)
+
+
+def _nanoseconds(seconds: int, nanos: int) -> int:
     if not (_SECONDS_MIN <= seconds <= _SECONDS_MAX and 0 <= nanos < 1_000_000_000):
         raise FormatError(f"manifest timestamp of {seconds} s and {nanos} ns since 1970")
     return seconds * 1_000_000_000 + nanos

@@ -57,7 +57,7 @@ def serialized_header(manifest: Manifest, *, row_ids: bool) -> bytes:
 def serialized_entry(manifest: Manifest, place: int, *, row_ids: bool) -> bytes:
     """The fragment at a place of a version; without row ids it lacks their sequences, which can be large."""
     entry = table_pb2.DataFragment()
-    entry.CopyFrom(manifest.message.fragments[place])
+    entry.CopyFrom(manifest.stored.fragments[place])
     if not row_ids:
         for name in _ROW_IDS:
             entry.ClearField(name)
