@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import UsageError
+from lance_io.io import call_metrics
 from lance_io.lazy_names import later
 from lance_io.plans.lazy_module import later_plans
 from lance_io.reads.properties import DatasetProperties
@@ -44,6 +45,14 @@ class RowArguments(DatasetProperties):
     def _asked(self, *given: Any, **options: Any) -> ScanOptions:
         """The options of a scan, with the dataset's defaults; parameters as for `scanner`."""
         return scanners.make_options(self._state.default_scan_options, *given, **options)
+
+    def _known_count(self) -> int | None:
+        """Number of rows without a plan, where the manifest says it and nothing is told of calls."""
+        if call_metrics.watchers:
+            return None
+        state = self._state
+        state.check_open()
+        return state.num_rows
 
 
 class DatasetRows(SyncFace, RowArguments):
@@ -152,6 +161,8 @@ class DatasetRows(SyncFace, RowArguments):
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Number of rows, or of those that pass a filter, whatever `default_scan_options` say; no filter, no reads."""
+        if filter is None and not options and (known := self._known_count()) is not None:
+            return known
         wanted = scanners.make_options(None, filter=filter, **options)
         return scanners.SyncScanner._of(self._state, wanted).count_rows()
 
@@ -319,6 +330,8 @@ class AsyncDatasetRows(AsyncFace, RowArguments):
 
     async def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Number of rows; see `LanceDataset.count_rows`."""
+        if filter is None and not options and (known := self._known_count()) is not None:
+            return known
         wanted = scanners.make_options(None, filter=filter, **options)
         return await scanners.AsyncScanner(self._state, wanted).count_rows()
 

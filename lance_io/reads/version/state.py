@@ -345,6 +345,11 @@ class DatasetState:
         return rows
 
     @cached_property
+    def num_rows(self) -> int | None:
+        """Rows that are not deleted, None when the manifest does not say."""
+        return self.manifest.num_rows
+
+    @cached_property
     def has_deletions(self) -> list[bool]:
         """Whether a fragment has a deletion file, by place."""
         return [place in self.manifest.fragments.deleted_rows for place in self.all_places]
