@@ -12,6 +12,7 @@ from benchmarks.filters import filter_cases
 from benchmarks.functions import function_cases
 from benchmarks.kinds import kind_cases
 from benchmarks.oldversions import old_version_cases
+from benchmarks.openings import opening_cases
 from benchmarks.reads import read_cases
 from benchmarks.searches import search_cases
 from benchmarks.shapes.shape_cases import shape_cases
@@ -39,6 +40,7 @@ TABLED_GROUPS: Final = ("shapes", "changes")  # they have a table in the documen
 def all_cases(tables: Tables) -> Iterator[Case]:
     """Every case, in the order of the report."""
     yield from read_cases(tables)
+    yield from opening_cases(tables)
     yield from filter_cases(tables)
     yield from search_cases(tables)
     yield from function_cases(tables)
