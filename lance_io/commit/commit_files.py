@@ -12,23 +12,27 @@ Files may be removed while nothing was sent, and after the write was lost. An er
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lance_io.errors import InternalError, LanceError
 from lance_io.plans.plan import Shielded, ask
-from lance_io.plans.store_requests import Put, Remove
+from lance_io.plans.store_requests import Put, PutMany, Remove
 from lance_io.redaction import get_logger
+from lance_io.store.offers import puts_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Durability, ObjectStore
+    from lance_io.store.offers import PutsTogether
     from lance_io.store.url import Location
 
 Outcome = Literal["unsent", "sent", "lost", "committed"]
 
 _logger = get_logger(__name__)
+
+_TOGETHER_MAX: Final = 1024  # files that are written as one: between such portions a change can be stopped
 
 
 class CommitFiles:
@@ -68,12 +72,25 @@ class CommitFiles:
     def puts(
         self, store: ObjectStore, contents: Mapping[str, bytes], durability: Durability | None = None
     ) -> list[Plan[Any]]:
-        """Plans that write small files, one each; a file counts as made from the moment at which its plan begins."""
+        """Plans that write small files; a file counts as made from the moment at which its plan begins.
+
+        One plan each, but where a store writes several for less.
+        """
+        if len(contents) > 1 and puts_together(store):
+            items = list(contents.items())
+            parts = [dict(items[at : at + _TOGETHER_MAX]) for at in range(0, len(items), _TOGETHER_MAX)]
+            return [self._put_many(store, part, durability) for part in parts]
         return [self._put(store, key, data, durability) for key, data in contents.items()]
 
     def _put(self, store: ObjectStore, key: str, data: bytes, durability: Durability | None) -> Plan[None]:
         self._add([key], is_own=True)
         yield Put(store, key, data, durability=durability)
+
+    def _put_many(
+        self, store: PutsTogether, contents: Mapping[str, bytes], durability: Durability | None
+    ) -> Plan[None]:
+        self._add(contents, is_own=True)
+        yield PutMany(store, contents, durability)
 
     def remove_but(self, store: ObjectStore, kept: Collection[str]) -> Plan[None]:
         """Remove the small files except for those that are named; what cannot be removed is garbage for a cleanup."""

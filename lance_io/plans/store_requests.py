@@ -11,10 +11,10 @@ from lance_io.store.counters import on_cached
 from lance_io.store.offers import keeps_copies
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, Selection
-    from lance_io.store.offers import HoldsFolders, SyncReads, SyncWrites
+    from lance_io.store.offers import HoldsFolders, PutsTogether, SyncReads, SyncWrites
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,27 @@ class Put:
     @property
     def _how(self) -> dict[str, Any]:
         return {"if_absent": self.if_absent, "durability": self.durability, "in_place": self.in_place}
+
+
+@dataclass(frozen=True, slots=True)
+class PutMany:
+    """Write several small objects, replacing what may be there, in a store that offers `PutsTogether`.
+
+    contents    by key
+    durability  None: that of the store
+    """
+
+    store: PutsTogether
+    contents: Mapping[str, Buffer]
+    durability: Durability | None = None
+
+    def answer_sync(self) -> None:
+        """See `Request`."""
+        self.store.put_many_sync(self.contents, durability=self.durability)
+
+    async def answer_async(self) -> None:
+        """See `Request`."""
+        await self.store.put_many(self.contents, durability=self.durability)
 
 
 @dataclass(frozen=True, slots=True)

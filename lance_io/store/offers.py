@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, T
 from lance_io.store.api import ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from lance_io.spans import Fetched, Ranges
@@ -226,6 +226,17 @@ class SyncWrites(Protocol):
 
 
 @runtime_checkable
+class PutsTogether(Protocol):
+    """Offered by stores that write several small objects for less than one by one."""
+
+    def put_many_sync(self, contents: Mapping[str, Buffer], *, durability: Durability | None = None) -> None:
+        """Write objects, given by key, each as `ObjectStore.put` does; after a failure some of them may be there."""
+
+    async def put_many(self, contents: Mapping[str, Buffer], *, durability: Durability | None = None) -> None:
+        """The same on the running loop."""
+
+
+@runtime_checkable
 class HoldsFolders(Protocol):
     """A store where folders stay when the last object in them is removed, and where links lead elsewhere."""
 
@@ -253,3 +264,8 @@ class HasOwnPaths(Protocol):
 def offers_sync_writes(store: object) -> TypeGuard[SyncWrites]:
     """Whether a store can be written to, and read from, without a loop."""
     return _offers(type(store), SyncWrites) and _offers(type(store), SyncReads)
+
+
+def puts_together(store: object) -> TypeGuard[PutsTogether]:
+    """Whether a store offers `PutsTogether`."""
+    return _offers(type(store), PutsTogether)

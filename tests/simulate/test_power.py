@@ -74,6 +74,7 @@ WRITES = {
     "append": Write(BEFORE, "lance_io.write_dataset(pa.table({'a': [6, 7]}), URI, mode='append')"),
     "overwrite": Write(BEFORE, "lance_io.write_dataset(pa.table({'b': ['x']}), URI, mode='overwrite')"),
     "delete": Write(BEFORE, "lance_io.dataset(URI).delete('a < 4')", (DELETIONS, TRANSACTIONS)),
+    "delete in files": Write(TWO_FILES, "lance_io.dataset(URI).delete('a % 2 = 0')", (DELETIONS, TRANSACTIONS)),
     "update": Write(BEFORE, "lance_io.dataset(URI).update({'a': 'a + 10'}, 'a < 4')", (DATA, DELETIONS, TRANSACTIONS)),
     "merge_insert": Write(
         BEFORE,

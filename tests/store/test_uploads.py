@@ -353,6 +353,57 @@ def test_contents_are_flushed_before_the_name_and_the_name_after(
     assert calls == [line.replace("file", "other") for line in expected]
 
 
+def test_files_that_are_written_together_share_the_flush_of_their_folder(tmp_path: Path, calls: list[str]) -> None:
+    """Each is flushed before it has its name, and all names before it is over."""
+    store = LocalStore()
+    store.put_sync(f"{tmp_path}/t/first", b"1")
+    calls.clear()
+    contents = {f"{tmp_path}/t/{number}": b"%d" % number for number in range(3)}
+    store.put_many_sync(contents)
+    named = [f"replace temporary t/{number}" for number in range(3)]
+    assert calls == [*["fsync temporary"] * 3, *named, "fsync t"]
+    assert [store.get_sync(key) for key in contents] == [*contents.values()]
+    calls.clear()
+    store.put_many_sync(contents, durability="none")
+    assert not any(call.startswith("fsync") for call in calls)
+
+
+def test_more_files_than_may_be_open_are_written_together(tmp_path: Path, calls: list[str]) -> None:
+    store, folders = LocalStore(), ("one", "other")
+    contents = {f"{tmp_path}/{folders[number % 2]}/{number}": bytes([number % 256]) for number in range(600)}
+    store.put_many_sync(contents)
+    assert calls.count("fsync temporary") == 600
+    assert [calls.count(f"fsync {folder}") for folder in folders] == [1, 1]
+    assert sorted(calls[-2:]) == ["fsync one", "fsync other"]
+    assert [store.get_sync(key) for key in contents] == [*contents.values()]
+    assert store.stats._in_flight == 0
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace", "pwritev"])
+def test_a_failure_among_files_that_are_written_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Its error names the file, and no temporary one stays; what has its name is whole."""
+    store, number = LocalStore(), 0
+    store.put_sync(f"{tmp_path}/t/first", b"1")
+    real = getattr(os, failing)
+
+    def fail(*arguments: Any) -> Any:
+        nonlocal number
+        number += 1
+        if number == 2:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(*arguments)
+
+    monkeypatch.setattr(f"lance_io.store.local.atomic_writes.os.{failing}", fail)
+    contents = {f"{tmp_path}/t/{number}": b"%d" % number for number in range(3)}
+    with pytest.raises(StoreError, match="t/1"):
+        store.put_many_sync(contents)
+    there = sorted(set(os.listdir(tmp_path / "t")) - {"first"})
+    assert there == (["0"] if failing == "replace" else [])
+    assert store.stats._in_flight == 0
+
+
 @pytest.mark.parametrize("can_rename", [True, False])
 def test_durability_none_flushes_nothing(
     tmp_path: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch, can_rename: bool

@@ -111,16 +111,19 @@ def _identity(folder: str) -> tuple[int, int]:
 
 
 class NewFile:
-    """A file in the making: write to it, then `publish` or `discard`. Errors are those of the system."""
+    """A file in the making: write to it, then `publish` or `discard`. Errors are those of the system.
+
+    folder  that it gets its name in
+    """
 
     def __init__(self, key: str, durability: Durability, folders: Folders = FOLDERS) -> None:
         if not os.path.isabs(key):
             raise UsageError(f"{key!r}: keys of the local store are absolute paths")
         self._key = key
-        self._folder = os.path.dirname(key)
+        self.folder = os.path.dirname(key)
         self._durability = durability
         self._is_renamed = False
-        self._fd, self._temporary = folders.open_temporary(self._folder, durability)
+        self._fd, self._temporary = folders.open_temporary(self.folder, durability)
 
     def write(self, buffers: Iterable[Buffer], offset_bytes: int) -> int:
         """Write buffers one behind the other from an offset on; gives the offset behind them.
@@ -149,8 +152,23 @@ class NewFile:
 
         Raises `OutcomeUnknown` if the file has its name, but the system could not say that name or content are durable.
         """
+        self.flush()
+        meta = self.give_name(if_absent=if_absent)
+        self.flush_name()
+        return meta
+
+    def begin_flush(self) -> None:
+        """Let the disk begin to write what the file has: flushing it then flushes what others have begun, too."""
+        if self._durability == "full":
+            begin_writeback(self._fd)
+
+    def flush(self) -> None:
+        """Make what the file has durable."""
         if self._durability == "full":
             os.fsync(self._fd)
+
+    def give_name(self, *, if_absent: bool) -> ObjectMeta:
+        """`publish` for a file that was flushed, but for its name."""
         meta = describe(self._key, os.fstat(self._fd))
         if self._durability != "full" and rename_new(self._temporary, self._key):
             self._is_renamed = True
@@ -160,12 +178,15 @@ class NewFile:
             os.replace(self._temporary, self._key)
             self._is_renamed = True
         self._let_go()
+        return meta
+
+    def flush_name(self) -> None:
+        """Make the names in its folder durable, among them its own."""
         if self._durability == "full":
             try:
-                sync_folder(self._folder)
+                sync_folder(self.folder)
             except OSError as error:
                 raise self._unsure("its folder could not be flushed to the disk", error) from error
-        return meta
 
     def _let_go(self) -> None:
         """Remove the temporary name of a file that has its own: whatever fails now, it is there, and nobody may be told
@@ -429,6 +450,24 @@ def _find_renameat2() -> Any:
     return function
 
 
+def begin_writeback(fd: int) -> None:
+    """Let the system begin to write a file to the disk, without waiting, where it has a call for that."""
+    if _sync_file_range is not None:
+        _sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+
+
+def _find_sync_file_range() -> Any:
+    """As `_find_renameat2`."""
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError, TypeError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return function
+
+
+_sync_file_range: Final = _find_sync_file_range()
+_SYNC_FILE_RANGE_WRITE: Final = 2
 _renameat2: Final = _find_renameat2()
 _AT_FDCWD: Final = -100
 _RENAME_NOREPLACE: Final = 1

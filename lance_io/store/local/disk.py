@@ -37,6 +37,7 @@ from lance_io.store.local.atomic_writes import (
     write_over,
 )
 from lance_io.store.local.open_files import OpenFile, OpenFiles
+from lance_io.store.local.puts_together import put_together
 from lance_io.store.local.system_calls import (
     TEMPORARY_PREFIX,
     describe,
@@ -50,7 +51,7 @@ from lance_io.store.profile import LOCAL, StoreProfile
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from lance_io.store.counters import Operation
 
@@ -217,6 +218,31 @@ class LocalStore:
             self._files.drop(key)
             self.stats.end(operation, written or 0, failed=written is None)
 
+    def put_many_sync(self, contents: Mapping[str, Buffer], *, durability: Durability | None = None) -> None:
+        """Write several files, flushed together; see `PutsTogether`."""
+        key, unnamed = "", 0
+
+        def begin(key: str) -> NewFile:
+            nonlocal unnamed
+            self.stats.begin("put", key)
+            unnamed += 1
+            return self._new_file(key, durability)
+
+        def end(key: str, num_bytes: int) -> None:
+            nonlocal unnamed
+            self._files.drop(key)
+            self.stats.end("put", num_bytes)
+            unnamed -= 1
+
+        try:
+            for key in put_together(contents, begin, end):  # noqa: B007  # the one at work, for the error
+                pass
+        except (OSError, ValueError) as error:
+            raise_write_error(key, error)
+        finally:
+            if unnamed:
+                self.stats.end("put", failed=True, num_requests=unnamed)
+
     def open_upload_sync(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> LocalUpload:
@@ -326,6 +352,10 @@ class LocalStore:
                 key, data, if_absent=if_absent, if_match=if_match, durability=durability, in_place=in_place
             )
         )
+
+    async def put_many(self, contents: Mapping[str, Buffer], *, durability: Durability | None = None) -> None:
+        """Write several files, flushed together, in one job."""
+        await self.job(self.put_many_sync, contents, durability=durability)
 
     async def put_multipart(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None

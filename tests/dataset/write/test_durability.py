@@ -85,6 +85,22 @@ def test_everything_new_is_flushed(name: str, uri: str, flushed: list[str]) -> N
         assert sum(os.path.dirname(path) == folder and not os.path.isdir(path) for path in flushed) >= count
 
 
+@pytest.mark.parametrize("version", [None, 1])
+def test_a_delete_flushes_the_names_of_its_files_once(tmp_path: Path, flushed: list[str], version: int | None) -> None:
+    """However many fragments it concerns, and when it is made again for a version that others committed."""
+    uri, num_fragments = f"{tmp_path}/t", 40
+    made = lance_io.write_dataset(pa.table({"a": range(400)}), uri, max_rows_per_file=10)
+    made.delete("a = 0")
+    opened = table(uri, {}, version)
+    flushed.clear()
+    opened.delete("a % 10 = 3")
+    folders = {path for path in flushed if os.path.isdir(path)}
+    rounds = 1 if version is None else 2  # the file of the fragment that both have deleted from is made again
+    assert flushed.count(f"{uri}/_deletions") == rounds + (rounds - 1), "what was made in vain is removed"
+    files = [path for path in flushed if path not in folders and "/_deletions/" in path]
+    assert len(files) == num_fragments + rounds - 1
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_nothing_is_flushed_if_the_table_is_opened_so(name: str, uri: str, flushed: list[str]) -> None:
     before = files(Path(uri))
