@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.errors import UsageError
 from lance_io.store.costs import COST_OPTIONS
@@ -28,6 +28,8 @@ _VARIABLES_OF_PYLANCE = {
     "LANCE_PROCESS_IO_THREADS_LIMIT": "requests_max",
     "LANCE_MAX_IOP_SIZE": "split_bytes",
 }
+_ALL_VARIABLES: Final = (*_VARIABLES_OF_PYLANCE.items(), *_VARIABLES.items())  # of two for an option the last counts
+_ENCODED_VARIABLES: Final = frozenset(os.fsencode(variable) for variable, _ in _ALL_VARIABLES)
 _TRUE = frozenset({"1", "true", "on", "yes", "y"})
 _FALSE = frozenset({"0", "false", "off", "no", "n", ""})
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)\s*")  # durations are some of these
@@ -96,9 +98,20 @@ def planning(options: Mapping[str, str], environment: Mapping[str, str] | None =
     Behind these are the variables that pylance reads.
     """
     source = os.environ if environment is None else environment
-    variables = (*_VARIABLES_OF_PYLANCE.items(), *_VARIABLES.items())
-    found = {name: source[variable] for variable, name in variables if variable in source}
+    found = (
+        {name: source[variable] for variable, name in _ALL_VARIABLES if variable in source} if _any_in(source) else {}
+    )
     return {**found, **options}
+
+
+def _any_in(environment: Mapping[str, str]) -> bool:
+    """Whether one of the variables may be set.
+
+    Each look into `os.environ` encodes a name, by four calls of functions: thirty of them are a tenth of opening a
+    table. So one look goes to what lies behind it, where that is as known here.
+    """
+    names = getattr(environment, "_data", None) if os.name == "posix" else None
+    return not isinstance(names, dict) or not names.keys().isdisjoint(_ENCODED_VARIABLES)
 
 
 def planning_variables() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from functools import partial
 from typing import TYPE_CHECKING
@@ -392,6 +393,20 @@ def test_profiles_follow_options() -> None:
     for options in ({"requests_max": "0"}, {"block_size": "big"}, {"split_bytes": "-1"}):
         with pytest.raises(UsageError):
             LOCAL.with_options(options)
+
+
+def test_variables_that_are_set_later_are_seen_by_what_is_opened_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LANCE_IO_SPLIT_BYTES", "LANCE_MAX_IOP_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert "split_bytes" not in planning({})
+    monkeypatch.setenv("LANCE_MAX_IOP_SIZE", "2000")
+    assert planning({})["split_bytes"] == "2000"
+    monkeypatch.setenv("LANCE_IO_SPLIT_BYTES", "1000")
+    assert planning({}) == planning({}, dict(os.environ))
+    assert planning({})["split_bytes"] == "1000"
+    monkeypatch.delenv("LANCE_IO_SPLIT_BYTES")
+    monkeypatch.delenv("LANCE_MAX_IOP_SIZE")
+    assert "split_bytes" not in planning({})
 
 
 # -- counting ---------------------------------------------------------------------------------------------------------
