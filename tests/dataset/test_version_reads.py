@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -119,8 +121,6 @@ def test_where_the_end_does_not_say_it_the_rest_is_read(table: Path, tmp_path: P
     """What follows the time may be long: then a second round brings the whole of these manifests."""
     bucket, uri = Bucket(table), "memory://t"
     if is_pylance:
-        import shutil
-
         shutil.copytree(table, tmp_path / "t")
         lance.dataset(tmp_path / "t").update_config({"k": LARGE})
         bucket = Bucket(tmp_path / "t")
@@ -186,3 +186,21 @@ def test_a_manifest_that_was_renamed_since_is_found(bucket: Bucket) -> None:
     opened, _, _ = old.run(lambda: old.open(old.new_session()))
     found, _, _ = old.run(opened.versions)
     assert [one["version"] for one in found] == [*range(1, VERSIONS + 2)]
+
+
+async def test_the_number_of_rows_is_no_plan(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that of a version that was checked out, and of a filter, are their own."""
+    table = shutil.copytree(table, tmp_path / "t")
+    opened, twin = lance_io.dataset(table), await AsyncDataset.open(table)
+    older = opened.checkout_version(2)
+    expected = lance.dataset(table).count_rows()
+    assert opened.count_rows("a % 7 = 3") == lance.dataset(table).count_rows("a % 7 = 3")
+    with monkeypatch.context() as patched:
+        patched.delattr(sys.modules["lance_io.dataset.scanner"], "make_options")
+        assert (opened.count_rows(), len(opened), await twin.count_rows()) == (expected, expected, expected)
+        assert older.count_rows() == 301
+        with pytest.raises(AttributeError):
+            opened.count_rows("a = 1")
+    opened.delete("a = 1")
+    assert opened.count_rows() == lance.dataset(table).count_rows() < expected
+    assert older.checkout_version(opened.version - 1).count_rows() == expected
