@@ -137,9 +137,13 @@ print("imported by", sorted({name.rpartition("_")[0] for name in importers}))
 """
 
 
-def importers(opening: str, options: str) -> str:
-    """Who imports the client library in that program."""
+def importers(opening: str, options: str, credentials: str = "/nowhere") -> str:
+    """Who imports the client library in that program.
+
+    credentials  the file of them
+    """
     code = ON_A_THREAD.replace("OPENING", opening).replace("OPTIONS", options)
+    code = code.replace('CREDENTIALS_FILE="/nowhere"', f"CREDENTIALS_FILE={credentials!r}")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.partition("imported by ")[2].strip()
 
@@ -153,6 +157,17 @@ def importers(opening: str, options: str) -> str:
 )
 def test_reading_from_s3_needs_no_client_library_where_the_keys_are_given(opening: str) -> None:
     assert importers(opening, "{**options, **keys}") == "[]"
+
+
+@pytest.mark.parametrize("region", ["", "region = eu-west-3\n"])
+def test_reading_from_s3_needs_no_client_library_where_a_profile_has_the_keys(tmp_path: Path, region: str) -> None:
+    file, keys = tmp_path / "credentials", "aws_access_key_id = a\naws_secret_access_key = b\n"
+    file.write_text(f"[default]\n{keys}{region}")
+    opening = "AsyncDataset.open('s3://bucket/t', storage_options=OPTIONS)"
+    options = "{name: value for name, value in options.items() if name != 'aws_region'}" if region else "options"
+    assert importers(opening, options, str(file)) == "[]"
+    file.write_text(f"[default]\n{keys}credential_process = false\n")
+    assert importers(opening, options, str(file)) == "['lance_io-blocking']"
 
 
 @pytest.mark.parametrize(

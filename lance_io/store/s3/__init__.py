@@ -3,6 +3,8 @@
     bucket.py          `S3Store`: one bucket
     bucket_options.py  what storage options and environment say about it
     oss_options.py     the same of a bucket of Alibaba's, in terms of S3
+    aws_profiles.py    AWS's files of profiles, as sections
+    plain_profile.py   those that say something plain, such as static keys
     loop_state.py      credentials and clients of one event loop
     credentials.py     renewed ahead of their end, and looked for again where they are refused
     roles.py           those of a role that options name

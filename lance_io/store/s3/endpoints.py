@@ -12,10 +12,9 @@ The first that says something counts. All but the option are passed over where A
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final, Literal
 
-from lance_io.errors import UsageError
+from lance_io.store.s3.aws_profiles import read_files, section_of
 from lance_io.store.storage_options import switch
 
 if TYPE_CHECKING:
@@ -67,38 +66,11 @@ def _read_profile(environment: Mapping[str, str], name: str) -> tuple[dict[str, 
 
     Of both files, as botocore reads them: what the file of credentials says stands before the other one.
     """
-    config = _sections(environment.get("AWS_CONFIG_FILE") or "~/.aws/config")
-    credentials = _sections(environment.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials")
-    section = "default" if name == "default" and "default" in config else f"profile {name}"
-    values = {**config.get(section, {}), **credentials.get(name, {})}
+    config, credentials = read_files(environment)
+    values = {**config.get(section_of(name, config), {}), **credentials.get(name, {})}
     named = config.get(f"services {values['services']}", {}) if values.get("services") else {}
     endpoints = {service: url for service, text in named.items() if (url := _members(text).get(_URL))}
     return values, endpoints
-
-
-def _sections(path: str) -> dict[str, dict[str, str]]:
-    """The sections of a file of AWS's, by their names; none where it is not there or cannot be opened."""
-    file = os.path.expanduser(path)
-    if not os.path.isfile(file):
-        return {}
-    import configparser
-
-    parser = configparser.RawConfigParser(default_section="")
-    try:
-        parser.read([file], encoding="utf-8")
-    except (configparser.Error, UnicodeDecodeError) as error:
-        # its lines may hold keys
-        raise UsageError(f"{path}: expected a file of profiles of AWS's ({type(error).__name__})", path=path) from None
-    return {" ".join(_words(name)): dict(parser.items(name)) for name in parser.sections()}
-
-
-def _words(name: str) -> list[str]:
-    """A section's name, which may be quoted: `profile "of mine"`."""
-    first, _, rest = name.strip().partition(" ")
-    rest = rest.strip()
-    if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'":
-        rest = rest[1:-1]
-    return [first, rest] if rest else [first]
 
 
 def _members(text: str) -> dict[str, str]:

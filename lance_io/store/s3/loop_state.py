@@ -26,6 +26,7 @@ from lance_io.store.s3.bucket_options import has_profiles, keys_at_hand
 from lance_io.store.s3.client_sends import follow_sends
 from lance_io.store.s3.credentials import Chain, ProvidedKeys, UsedKeys
 from lance_io.store.s3.error_codes import credentials_error, no_credentials
+from lance_io.store.s3.plain_profile import find_plain
 from lance_io.store.s3.roles import assumed_by, token_secrets
 from lance_io.store.s3.server_clock import SKEWED_ELSEWHERE, ServerClock
 from lance_io.store.s3.service_clients import ATTEMPTS, LOGGERS, once_only_session, service_config, trusted_by
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from lance_io.store.s3.bucket_options import S3Options
+    from lance_io.store.s3.plain_profile import PlainProfile
 
 REGION_DEFAULT = "us-east-1"
 LOOK_S = 1.0  # between two looks at credentials, which hold for longer than that (`MARGIN_S`)
@@ -167,6 +169,10 @@ def _assume_again(options: S3Options, used: UsedKeys, session: Any = None) -> Ca
     return assume
 
 
+def _plain_profile(options: S3Options) -> PlainProfile | None:
+    return find_plain(options, os.environ) if has_profiles(options, os.environ) else None
+
+
 async def _find_again(options: S3Options) -> Any:
     """Credentials as a new session finds them: one that has looked remembers files and assumed roles."""
 
@@ -198,6 +204,8 @@ class LoopState(LoopClients):
         self._options = options
         self._connections_max = connections_max
         self._keys = keys_at_hand(options, os.environ)
+        self._profile = _plain_profile(options)
+        self._used = UsedKeys()
         self._lock = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._session: Any = None  # aiobotocore's session: configuration and credentials
@@ -233,17 +241,28 @@ class LoopState(LoopClients):
         """What the files of profiles say."""
         if not has_profiles(self._options, os.environ):
             return None
+        if self._profile is not None:
+            return self._profile.values.get(name)
         value: str | None = self.session().get_config_variable(name)
         return value
 
     async def prepare(self) -> None:
         """Have the client library at hand, if region, credentials or certificates have to be asked of it.
 
-        Where options and environment say all of it, reading does without: nothing of it is imported.
+        Where options, environment and plain profiles say all of it, reading does without: nothing of it is imported.
         """
         options = self._options
-        if (not options.skip_signature and self._keys is None) or has_profiles(options, os.environ):
+        has_keys = options.skip_signature or self._keys_at_hand is not None
+        if not has_keys or (self._profile is None and has_profiles(options, os.environ)):
             await load_library()
+
+    @property
+    def _keys_at_hand(self) -> tuple[str, str, str | None] | None:
+        """Keys that need no library: those of options and environment, else those of a plain profile."""
+        if self._keys is not None or self._profile is None or self._profile.keys is None:
+            return self._keys
+        found = self._used.note(self._profile.keys)
+        return found.access_key, found.secret_key, found.token
 
     async def signer(self, key: str) -> Signer | None:
         """Signs with the credentials of this moment, renewed if they have expired; None if anonymous.
@@ -252,7 +271,7 @@ class LoopState(LoopClients):
         """
         if self._options.skip_signature:
             return None
-        identity = (*(self._keys or await self._keys_of_chain(key)), self.region)
+        identity = (*(self._keys_at_hand or await self._keys_of_chain(key)), self.region)
         if self._signer is None or self._signer[0] != identity:
             if not all(is_header_text(text) for text in (identity[0], identity[2] or "", self.region)):
                 raise AccessDenied("access key, session token or region hold characters that no header can", path=key)
@@ -275,16 +294,17 @@ class LoopState(LoopClients):
         options, chain = self._options, self._chain
         if options.skip_signature or (options.access_key is not None and options.role is None):
             return False
-        before, self._keys = self._keys, keys_at_hand(options, os.environ)
+        before = self._keys_at_hand
+        self._keys, self._profile = keys_at_hand(options, os.environ), _plain_profile(options)
         self._looked_s = float("-inf")
         is_other = chain is not None and await chain.look_again()
-        return is_other or self._keys != before
+        return is_other or self._keys_at_hand != before
 
     def has_signer(self, now_s: float) -> bool:
         """Whether `signer_at_hand` is as good as what `signer` would give; `now_s` by the loop's clock."""
         if self._options.skip_signature or now_s - self._looked_s < LOOK_S:
             return True
-        keys = self._keys
+        keys = self._keys_at_hand
         if keys is None and self._chain is not None and (found := self._chain.at_hand()) is not None:
             keys = found.access_key, found.secret_key, found.token
         if keys is None or self._signer is None or self._signer[0] != (*keys, self.region):
@@ -302,7 +322,7 @@ class LoopState(LoopClients):
         """What must not appear in a message: the credentials given, and those last used."""
         used = self._signer[0][:3] if self._signer is not None else ()
         found = () if self._chain is None else self._chain.secrets
-        return (*self._options.secrets, *found, *(secret for secret in used if secret))
+        return (*self._options.secrets, *found, *self._used.secrets, *(secret for secret in used if secret))
 
     # -- clients ----------------------------------------------------------------------------------------------------
 
