@@ -87,24 +87,9 @@ class Slots:
                 if not self._line:
                     self._in_use -= num_slots
                     return
-                if self._in_use > self._limit:
-                    self._in_use -= 1
-                    num_slots -= 1
-                    continue
                 _, _, taker = heapq.heappop(self._line)
             if taker.slot_granted():
                 num_slots -= 1
-
-    def set_limit(self, limit: int) -> None:
-        """Change the limit; requests above a lower one are left to end."""
-        with self._lock:
-            self._limit = limit
-            num_free = max(0, limit - self._in_use)
-            granted = [heapq.heappop(self._line)[2] for _ in range(min(len(self._line), num_free))]
-            self._in_use += len(granted)
-        for taker in granted:
-            if not taker.slot_granted():
-                self.release()
 
 
 class SlotChain:

@@ -48,11 +48,6 @@ class ConditionalProbe:
         self._store = store
         self._folder = folder
 
-    @property
-    def makes_requests(self) -> bool:
-        """Is it still to be found out?"""
-        return self._store.capabilities.create_unproven and self._store.identity not in _kept
-
     async def run(self) -> None:
         """Return if the store keeps the promise; no request when that is known.
 

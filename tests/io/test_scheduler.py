@@ -304,23 +304,6 @@ async def test_a_scheduler_that_gives_up_in_line_passes_its_slot_on() -> None:
     assert slots_of(store).in_use == 0
 
 
-async def test_raising_the_limit_serves_those_in_line() -> None:
-    store = FakeStore(FILES, profile=replace(PROFILE, requests_max=1))
-    store.held = True
-    scheduler = ReadScheduler(store, merge="take", requests_max=3)
-    handles = [scheduler.file("a").submit(Ranges.of((100 * i, 100 * i + 5)), i) for i in range(3)]
-    await turns()
-    assert store.in_flight == 1
-    slots_of(store).set_limit(3)
-    await turns()
-    assert store.in_flight >= 2
-    store.held = False
-    store.release()
-    await asyncio.gather(*handles)
-    await turns()
-    assert_clean(scheduler)
-
-
 async def test_a_take_finds_slots_beside_scans() -> None:
     store = FakeStore(FILES, profile=replace(PROFILE, requests_max=8))
     store.held = True

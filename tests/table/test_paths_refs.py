@@ -15,7 +15,6 @@ from lance_io.table.manifest.manifest import BasePath
 from lance_io.table.manifest.paths import (
     ManifestName,
     Place,
-    blob_file_place,
     check_relative,
     data_file_place,
     deletion_file_place,
@@ -49,7 +48,6 @@ def test_files_lie_below_the_table_or_a_declared_base():
     assert data_file_place(file("x.lance"), BASES) == Place(None, "data/x.lance")
     assert data_file_place(file("sub/x.lance", 0), BASES) == Place(ROOTED, "data/sub/x.lance")
     assert data_file_place(file("x.lance", 4), BASES) == Place(FLAT, "x.lance")
-    assert blob_file_place(file("x.lance"), 3, BASES).relative == f"data/x/11{'0' * 30}.blob"
     for kind, suffix in (("arrow", "arrow"), ("bitmap", "bin")):
         deletion = DeletionFile(kind, 9, 18446744073709551615, 1, 0)
         assert deletion_file_place(7, deletion, BASES) == Place(ROOTED, f"_deletions/7-9-18446744073709551615.{suffix}")

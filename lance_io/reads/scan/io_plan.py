@@ -100,10 +100,6 @@ class IoPlan:
             sizes[one.number] += [end - start for _, start, end in one.requests]
         return self.costs.of_reads(list(sizes.values()))
 
-    def of_purpose(self, purpose: Purpose) -> tuple[PlannedRequest, ...]:
-        """The requests of one purpose, round by round."""
-        return tuple(request for one in self.rounds if one.purpose == purpose for request in one.requests)
-
     def short_key(self, key: str) -> str:
         """A key without what all keys have in common."""
         return key.removeprefix(self.base).lstrip("/")

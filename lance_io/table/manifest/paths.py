@@ -97,13 +97,6 @@ def data_file_place(file: DataFile, bases: Mapping[int, BasePath]) -> Place:
     return Place(base, path if base is not None and not base.is_dataset_root else f"{DATA}/{path}")
 
 
-def blob_file_place(file: DataFile, blob_id: int, bases: Mapping[int, BasePath]) -> Place:
-    """Where the sidecar `blob_id` of a data file is: its id in 32 binary digits, least significant first."""
-    place = data_file_place(file, bases)
-    stem = place.relative.removesuffix(".lance")
-    return Place(place.base, f"{stem}/{f'{blob_id:032b}'[::-1]}.blob")
-
-
 def deletion_file_place(fragment_id: int, file: DeletionFile, bases: Mapping[int, BasePath]) -> Place:
     """Where the deletion file of a fragment is. Raises `FormatError` for a base not declared."""
     suffix = "arrow" if file.kind == "arrow" else "bin"
