@@ -1,13 +1,14 @@
 //! Borrowed input and owned output through Python's buffer protocol. With `memory.rs` the only file with `unsafe`.
 #![allow(unsafe_code)]
 
-use crate::sink::copied;
+use crate::room::copied;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use rustix::fd::{BorrowedFd, RawFd};
 use rustix::io::{pread, retry_on_intr, Errno};
+use std::alloc::{alloc_zeroed, Layout};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::raw::{c_int, c_void};
@@ -281,7 +282,7 @@ pub fn filled_buffer<E>(
     let mut memory = Vec::new();
     memory.try_reserve_exact(length.checked_add(LINE_BYTES)?).ok()?;
     let start = bytes_to_skip(memory.as_ptr(), file_offset);
-    memory.resize(start, 0);
+    memory.resize(start, 0); // room: reserved
     let slot = Slot(&mut memory.spare_capacity_mut()[..length]);
     let address = slot.0.as_ptr() as usize;
     let filled = match work(slot) {
@@ -293,6 +294,21 @@ pub fn filled_buffer<E>(
     // one spans the `length` bytes behind them.
     unsafe { memory.set_len(start + length) };
     Some(Ok(OwnedBuffer { memory: Memory::Bytes(memory), start, length }))
+}
+
+/// `count` items of 0; `None` when there is not enough memory. The system zeroes fresh pages when they are first used.
+pub fn zeroed<T: bytemuck::Zeroable>(count: usize) -> Option<Vec<T>> {
+    let layout = Layout::array::<T>(count).ok()?;
+    if layout.size() == 0 {
+        return Some(Vec::new());
+    }
+    // SAFETY: the size is not 0.
+    let memory = unsafe { alloc_zeroed(layout) };
+    if memory.is_null() {
+        return None;
+    }
+    // SAFETY: allocated for just so many items, which zeros are.
+    Some(unsafe { Vec::from_raw_parts(memory.cast(), count, count) })
 }
 
 /// An array, or a batch, that is handed to Arrow without a copy: its buffers and what lies below it.
@@ -330,8 +346,8 @@ impl From<ArrowNode> for ArrowArray {
         let address = |buffer: &Option<OwnedBuffer>| buffer.as_ref().map_or(ptr::null(), |one| one.parts().0.cast());
         let children = node.children.into_iter().map(|child| Box::into_raw(Box::new(ArrowArray::from(child))));
         let mut holder = Box::new(Holder {
-            addresses: node.buffers.iter().map(address).collect(),
-            children: children.collect(),
+            addresses: node.buffers.iter().map(address).collect(), // room: at most three
+            children: children.collect(),                          // room: members of a type
             _buffers: node.buffers,
         });
         ArrowArray {

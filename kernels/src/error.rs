@@ -1,5 +1,6 @@
 //! Kinds of failure: the bytes are wrong (`Damaged`), memory is short (`NoMemory`), or the caller is wrong (`ValueError`).
 
+use crate::room::NoMemory;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
@@ -32,6 +33,12 @@ impl Fault {
     }
 }
 
+impl From<NoMemory> for Fault {
+    fn from(NoMemory(bytes): NoMemory) -> Fault {
+        Fault::NoMemory(bytes)
+    }
+}
+
 impl From<Fault> for PyErr {
     fn from(fault: Fault) -> PyErr {
         match fault {
@@ -44,7 +51,7 @@ impl From<Fault> for PyErr {
 
 /// What to say about a frame that decodes to too much; `u64::MAX` bytes where it does not say how much.
 pub fn too_large(bytes: u64, bytes_max: usize) -> String {
-    let size = if bytes == u64::MAX { String::from("more") } else { format!("{bytes} bytes") };
+    let size = if bytes == u64::MAX { "more".into() } else { format!("{bytes} bytes") };
     format!("a compressed frame of {size}; max_decoded_bytes is {bytes_max}")
 }
 
@@ -95,6 +102,12 @@ pub type Taken<T> = Result<T, Refused>;
 #[macro_export]
 macro_rules! refused {
     ($($arg:tt)*) => { Err($crate::error::Refused::Sizes(format!($($arg)*))) };
+}
+
+impl From<NoMemory> for Refused {
+    fn from(NoMemory(bytes): NoMemory) -> Refused {
+        Refused::NoMemory(bytes)
+    }
 }
 
 impl From<Refused> for PyErr {

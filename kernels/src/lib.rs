@@ -17,6 +17,7 @@ mod levels;
 mod lists;
 mod memory;
 mod miniblock;
+mod room;
 mod sink;
 mod take;
 mod text;

@@ -6,6 +6,13 @@
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
 use crate::error::{Checked, Damaged, Fault};
+use crate::room::Grow;
+pub use crate::room::{reserve, vec_with_capacity, with_room, zeros};
+
+/// `room::copied`, as a finding of decoders.
+pub fn copied<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(bytes: &[u8]) -> Checked<Vec<T>> {
+    Ok(crate::room::copied(bytes)?)
+}
 
 /// A range of values inside one chunk that the caller wants, `start < end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,50 +45,6 @@ pub fn bytes_of(count: usize, bits: usize) -> Checked<usize> {
     }
 }
 
-/// A vector with room for `count` items; `NoMemory` where that is not to be had.
-pub fn vec_with_capacity<T>(count: usize) -> Checked<Vec<T>> {
-    let mut vector = Vec::new();
-    match vector.try_reserve_exact(count) {
-        Ok(()) => Ok(vector),
-        Err(_) => Err(Fault::NoMemory(count.saturating_mul(std::mem::size_of::<T>()))),
-    }
-}
-
-/// Room for `count` more items of a vector that grows with what is decoded.
-#[inline]
-pub fn reserve<T>(vector: &mut Vec<T>, count: usize) -> Checked<()> {
-    match vector.try_reserve(count) {
-        Ok(()) => Ok(()),
-        Err(_) => {
-            let items = vector.len().saturating_add(count);
-            Err(Fault::NoMemory(items.saturating_mul(std::mem::size_of::<T>())))
-        }
-    }
-}
-
-/// A vector with room for as many items as are announced, if that is to be had: what announces them is not checked yet,
-/// and whoever adds items finds out.
-pub fn with_room<T>(announced: usize) -> Vec<T> {
-    let mut vector = Vec::new();
-    let _ = vector.try_reserve_exact(announced);
-    vector
-}
-
-/// `count` items of 0.
-pub fn zeros<T: bytemuck::Zeroable + Clone>(count: usize) -> Checked<Vec<T>> {
-    let mut vector = vec_with_capacity(count)?;
-    vector.resize(count, T::zeroed());
-    Ok(vector)
-}
-
-/// A copy of bytes, as items of any type.
-pub fn copied<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(bytes: &[u8]) -> Checked<Vec<T>> {
-    let count = bytes.len() / std::mem::size_of::<T>();
-    let mut vector = zeros::<T>(count)?;
-    bytemuck::cast_slice_mut::<T, u8>(&mut vector).copy_from_slice(&bytes[..count * std::mem::size_of::<T>()]);
-    Ok(vector)
-}
-
 /// Bytes aligned to 8: fixed-width values of any width.
 pub struct Bytes {
     words: Vec<u64>,
@@ -102,7 +65,7 @@ impl Bytes {
         if words > self.words.len() {
             let missing = words - self.words.len();
             reserve(&mut self.words, missing)?;
-            self.words.resize(words, 0);
+            self.words.resize(words, 0); // room: reserved
         }
         self.length = length;
         Ok(&mut bytemuck::cast_slice_mut(&mut self.words)[start..length])
@@ -150,12 +113,12 @@ impl Bits {
         let shift = start % 8;
         let whole = count.div_ceil(8);
         if shift == 0 {
-            self.bytes.extend_from_slice(&source[..whole]);
+            self.bytes.try_append(&source[..whole])?;
         } else {
             let pairs = source.windows(2).map(|pair| (pair[0] >> shift) | (pair[1] << (8 - shift)));
-            self.bytes.extend(pairs.take(whole));
+            self.bytes.try_extend(pairs.take(whole))?;
             if whole == source.len() {
-                self.bytes.push(source[whole - 1] >> shift);
+                self.bytes.try_push(source[whole - 1] >> shift)?;
             }
         }
         self.length += count;
@@ -251,7 +214,7 @@ impl<O: Offset> Strings<O> {
     /// With room for so many values, and bytes of them, as `with_room`.
     pub fn with_room(count: usize, bytes: usize) -> Self {
         let mut offsets = with_room(count.saturating_add(1));
-        offsets.push(O::wrap(0));
+        offsets.push(O::wrap(0)); // room: for one
         Strings { offsets, data: with_room(bytes) }
     }
 
@@ -259,7 +222,7 @@ impl<O: Offset> Strings<O> {
     #[inline(always)]
     pub fn end_value(&mut self) -> Checked<()> {
         reserve(&mut self.offsets, 1)?;
-        self.offsets.push(O::wrap(self.data.len()));
+        self.offsets.try_push(O::wrap(self.data.len()))?;
         Ok(())
     }
 
@@ -267,7 +230,7 @@ impl<O: Offset> Strings<O> {
     #[inline(always)]
     pub fn push_bytes(&mut self, bytes: &[u8]) -> Checked<()> {
         reserve(&mut self.data, bytes.len())?;
-        self.data.extend_from_slice(bytes);
+        self.data.try_append(bytes)?;
         Ok(())
     }
 

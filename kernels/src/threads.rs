@@ -1,6 +1,7 @@
 //! Independent work on several cores, within one call: a pool would not survive a fork.
 
 use crate::error::invalid;
+use crate::room::{Gather, GatherResults};
 use pyo3::PyResult;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
@@ -15,10 +16,10 @@ pub fn side_by_side<W: Sync, T: Send>(
 ) -> PyResult<Vec<T>> {
     let threads = threads_max.min(work.len());
     if threads < 2 {
-        return work.iter().map(each).collect();
+        return work.iter().map(each).try_vec_of();
     }
     let next = AtomicUsize::new(0);
-    let done: Vec<Mutex<Option<PyResult<T>>>> = work.iter().map(|_| Mutex::new(None)).collect();
+    let done: Vec<Mutex<Option<PyResult<T>>>> = work.iter().map(|_| Mutex::new(None)).try_vec()?;
     let drain = || loop {
         let at = next.fetch_add(1, Ordering::Relaxed);
         let Some(work) = work.get(at) else { return };
@@ -34,5 +35,5 @@ pub fn side_by_side<W: Sync, T: Send>(
         drain();
     });
     let results = done.into_iter().map(|place| place.into_inner().ok().flatten());
-    results.map(|result| result.unwrap_or_else(|| Err(invalid("a thread ended before its work")))).collect()
+    results.map(|result| result.unwrap_or_else(|| Err(invalid("a thread ended before its work")))).try_vec_of()
 }

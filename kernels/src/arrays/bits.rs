@@ -3,6 +3,7 @@
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::invalid;
 use crate::gil;
+use crate::room::{zeros, Roomy};
 use pyo3::prelude::*;
 
 const WORD_BITS: usize = 64;
@@ -20,11 +21,11 @@ pub fn set_bits(py: Python<'_>, bits: &Bound<'_, PyAny>, first_bit: usize, num_b
     let Some(bytes) = end.and_then(|end| bytes.get(first_byte..end)) else {
         return Err(invalid(format!("bits {first_bit} and {num_bits} more are not within {} bytes", bytes.len())));
     };
-    gil::release(py, num_bits / WORD_BITS, || Ok(positions(bytes, lead, num_bits).into()))
+    gil::release(py, num_bits / WORD_BITS, || Ok(positions(bytes, lead, num_bits)?.into()))
 }
 
 /// Which of `num_bits` bits are set, `lead` bits behind the first.
-fn positions(bytes: &[u8], lead: usize, num_bits: usize) -> Vec<i64> {
+fn positions(bytes: &[u8], lead: usize, num_bits: usize) -> Roomy<Vec<i64>> {
     let end = lead + num_bits;
     let word_at = |at: usize, word: u64| {
         let after = end - at * WORD_BITS;
@@ -37,8 +38,9 @@ fn positions(bytes: &[u8], lead: usize, num_bits: usize) -> Vec<i64> {
     last[..rest.len()].copy_from_slice(rest);
     let tail = (!rest.is_empty()).then_some(&last);
     let words = words.iter().chain(tail).enumerate().map(|(at, &word)| word_at(at, u64::from_le_bytes(word)));
-    let count = words.clone().map(|word| word.count_ones() as usize).sum();
-    let mut found = vec![0; count + 1]; // a place that is not set is written before it is known
+    let counted = words.clone(); // room: the iterator is copied, no vector
+    let count: usize = counted.map(|word| word.count_ones() as usize).sum();
+    let mut found = zeros(count + 1)?; // a place that is not set is written before it is known
     let mut next = 0;
     for (at, mut word) in words.enumerate() {
         let first = (at * WORD_BITS) as i64 - lead as i64;
@@ -56,5 +58,5 @@ fn positions(bytes: &[u8], lead: usize, num_bits: usize) -> Vec<i64> {
         }
     }
     found.truncate(count);
-    found
+    Ok(found)
 }

@@ -2,6 +2,7 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::gil;
+use crate::room::Grow;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 
@@ -53,6 +54,7 @@ fn gather_fixed<const N: usize>(bytes: &[u8], offsets: &[i64]) -> PyResult<Vec<u
 #[inline(always)]
 fn gather(bytes: &[u8], slices: impl Iterator<Item = (i64, i64)> + Clone) -> PyResult<Vec<u8>> {
     let mut num_bytes = 0usize;
+    // room: an iterator
     for (offset, length) in slices.clone() {
         num_bytes = num_bytes.saturating_add(slice_of(bytes, offset, length)?.len());
     }
@@ -61,7 +63,7 @@ fn gather(bytes: &[u8], slices: impl Iterator<Item = (i64, i64)> + Clone) -> PyR
         return Err(PyMemoryError::new_err(format!("no memory for {num_bytes} gathered bytes")));
     }
     for (offset, length) in slices {
-        out.extend_from_slice(slice_of(bytes, offset, length)?);
+        out.try_append(slice_of(bytes, offset, length)?)?;
     }
     Ok(out)
 }

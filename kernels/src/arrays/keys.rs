@@ -8,8 +8,8 @@ use crate::encode::bitpack::words;
 use crate::encode::variable::{offsets, Offset};
 use crate::error::invalid;
 use crate::gil;
+use crate::room::{vec_with_capacity, Gather, Grow, Roomy};
 use crate::threads::side_by_side;
-use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -35,10 +35,10 @@ pub fn hash_fixed(
     let before = before.map(Input::new).transpose()?;
     let before = hashes(before.as_ref(), num_values)?;
     let num_steps = num_values.saturating_mul(4);
-    let found: Vec<i64> = gil::release(py, num_steps, || {
+    let found = gil::release(py, num_steps, || {
         let value = |at: usize| &bytes[at * width..(at + 1) * width];
-        (0..num_values).flat_map(|at| sip(seed, before.as_deref().map(|b| pair(b, at)), value(at))).collect()
-    });
+        hash_all(num_values, |at| sip(seed, before.as_deref().map(|b| pair(b, at)), value(at)))
+    })?;
     Ok(found.into())
 }
 
@@ -62,19 +62,24 @@ pub fn hash_variable(
     Ok(match wide {
         false => {
             let ends = offsets::<u32>(raw_offsets.bytes(), bytes, num_values)?;
-            gil::release(py, num_steps, || hash_slices(seed, before.as_deref(), &ends, bytes)).into()
+            gil::release(py, num_steps, || hash_slices(seed, before.as_deref(), &ends, bytes))?.into()
         }
         true => {
             let ends = offsets::<u64>(raw_offsets.bytes(), bytes, num_values)?;
-            gil::release(py, num_steps, || hash_slices(seed, before.as_deref(), &ends, bytes)).into()
+            gil::release(py, num_steps, || hash_slices(seed, before.as_deref(), &ends, bytes))?.into()
         }
     })
 }
 
-fn hash_slices<T: Offset>(seed: (u64, u64), before: Option<&[u64]>, ends: &[T], bytes: &[u8]) -> Vec<i64> {
+fn hash_slices<T: Offset>(seed: (u64, u64), before: Option<&[u64]>, ends: &[T], bytes: &[u8]) -> Roomy<Vec<i64>> {
     let value = |at: usize| &bytes[ends[at].to_usize()..ends[at + 1].to_usize()];
-    let num_values = ends.len().saturating_sub(1);
-    (0..num_values).flat_map(|at| sip(seed, before.map(|b| pair(b, at)), value(at))).collect()
+    hash_all(ends.len().saturating_sub(1), |at| sip(seed, before.map(|b| pair(b, at)), value(at)))
+}
+
+fn hash_all(num_values: usize, hash: impl Fn(usize) -> [i64; 2]) -> Roomy<Vec<i64>> {
+    let mut hashes = vec_with_capacity(num_values.saturating_mul(2))?;
+    hashes.extend((0..num_values).flat_map(hash)); // room: reserved
+    Ok(hashes)
 }
 
 /// The hashes that new ones begin with.
@@ -182,24 +187,25 @@ impl KeyTable {
         let num_slots = (2 * num_rows).next_power_of_two();
         let num_marks = (num_rows * MARKS_PER_ROW / 64).next_power_of_two();
         let mut table = KeyTable {
-            keys: room(keys.len())?,
+            keys: vec_with_capacity(keys.len())?,
             is_wide,
             seed,
-            slots: room(num_slots)?,
-            links: room(num_rows)?,
-            marks: room(num_marks)?,
+            slots: vec_with_capacity(num_slots)?,
+            links: vec_with_capacity(num_rows)?,
+            marks: vec_with_capacity(num_marks)?,
             has_repeats: false,
         };
         gil::release(py, num_rows, || {
-            table.keys.extend_from_slice(&keys);
-            table.slots.resize(num_slots, 0);
-            table.links.resize(num_rows, 0);
-            table.marks.resize(num_marks, 0);
+            table.keys.try_append(&keys)?;
+            table.slots.try_resize(num_slots, 0)?;
+            table.links.try_resize(num_rows, 0)?;
+            table.marks.try_resize(num_marks, 0)?;
             match is_wide {
                 false => table.fill::<1>(),
                 true => table.fill::<2>(),
             }
-        });
+            Roomy::Ok(())
+        })?;
         Ok(table)
     }
 
@@ -225,30 +231,31 @@ impl KeyTable {
         }
         let keys = words::<u64>(input.bytes(), num_bytes / 8)?;
         let parts = gil::release(py, num_bytes / width, || {
-            side_by_side(&parts(num_bytes / width), threads_max, |part| {
+            side_by_side(&parts(num_bytes / width)?, threads_max, |part| {
                 Ok(match self.is_wide {
-                    false => self.find_part::<1>(&keys, part),
-                    true => self.find_part::<2>(&keys, part),
+                    false => self.find_part::<1>(&keys, part)?,
+                    true => self.find_part::<2>(&keys, part)?,
                 })
             })
         })?;
-        let (places, rows): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-        Ok((places.concat().into(), rows.concat().into()))
+        let places = joined(parts.iter().map(|part| &part.0[..]))?;
+        let rows = joined(parts.iter().map(|part| &part.1[..]))?;
+        Ok((places.into(), rows.into()))
     }
 
     /// `KeyTable.groups` of the contract.
-    fn groups(&self, py: Python<'_>) -> OwnedBuffer {
+    fn groups(&self, py: Python<'_>) -> PyResult<OwnedBuffer> {
         let found = gil::release(py, self.links.len(), || {
-            let mut firsts: Vec<i64> = (0..self.links.len() as i64).collect();
+            let mut firsts = (0..self.links.len() as i64).try_vec()?;
             for row in 0..self.links.len() {
                 let next = self.links[row] as usize;
                 if next != 0 {
                     firsts[next - 1] = firsts[row]; // rows of a key are linked in ascending order
                 }
             }
-            firsts
-        });
-        found.into()
+            Roomy::Ok(firsts)
+        })?;
+        Ok(found.into())
     }
 
     /// `KeyTable.rows_of` of the contract.
@@ -265,8 +272,13 @@ impl KeyTable {
                 let rows = std::iter::successors(Some(first as usize), |&row| (links[row] as usize).checked_sub(1));
                 rows.map(move |row| (place as i64, row as i64))
             };
-            firsts.iter().enumerate().flat_map(of_one).unzip()
-        });
+            let (mut places, mut rows) = (Vec::new(), Vec::new());
+            for (place, row) in firsts.iter().enumerate().flat_map(of_one) {
+                places.try_push(place)?;
+                rows.try_push(row)?;
+            }
+            Roomy::Ok((places, rows))
+        })?;
         Ok((places.into(), rows.into()))
     }
 }
@@ -298,19 +310,19 @@ impl KeyTable {
     }
 
     /// Places of the keys of a part that are there, and the first row of each.
-    fn find_part<const N: usize>(&self, keys: &[u64], part: &Range<usize>) -> (Vec<i64>, Vec<i64>) {
+    fn find_part<const N: usize>(&self, keys: &[u64], part: &Range<usize>) -> Roomy<(Vec<i64>, Vec<i64>)> {
         let (mut places, mut rows) = (Vec::new(), Vec::new());
-        for place in part.clone() {
+        for place in part.start..part.end {
             let key = &keys[N * place..N * (place + 1)];
             if self.may_have(self.hash::<N>(key)) {
                 let row = self.slots[self.slot::<N>(key)];
                 if row != 0 {
-                    places.push(place as i64);
-                    rows.push(i64::from(row) - 1);
+                    places.try_push(place as i64)?;
+                    rows.try_push(i64::from(row) - 1)?;
                 }
             }
         }
-        (places, rows)
+        Ok((places, rows))
     }
 
     #[inline(always)]
@@ -332,8 +344,16 @@ impl KeyTable {
 /// What one thread does at a time.
 const PART_ROWS: usize = 1 << 16;
 
-fn parts(num_rows: usize) -> Vec<Range<usize>> {
-    (0..num_rows).step_by(PART_ROWS).map(|start| start..num_rows.min(start + PART_ROWS)).collect()
+fn parts(num_rows: usize) -> Roomy<Vec<Range<usize>>> {
+    (0..num_rows).step_by(PART_ROWS).map(|start| start..num_rows.min(start + PART_ROWS)).try_vec()
+}
+
+/// What parts have found, one behind the other.
+fn joined<'a>(parts: impl Iterator<Item = &'a [i64]> + Clone) -> Roomy<Vec<i64>> {
+    let count = parts.clone().map(<[i64]>::len).sum(); // room: the iterator is copied, no vector
+    let mut all = vec_with_capacity(count)?;
+    parts.for_each(|part| all.extend_from_slice(part)); // room: reserved
+    Ok(all)
 }
 
 fn is_wide(width: usize) -> PyResult<bool> {
@@ -349,14 +369,6 @@ fn is_wide(width: usize) -> PyResult<bool> {
 fn mix(word: u64, seed: u64) -> u64 {
     let product = u128::from(word) * u128::from(seed | 1 | 1 << 63);
     product as u64 ^ (product >> 64) as u64
-}
-
-fn room<T>(length: usize) -> PyResult<Vec<T>> {
-    let mut out = Vec::new();
-    match out.try_reserve_exact(length) {
-        Ok(()) => Ok(out),
-        Err(_) => Err(PyMemoryError::new_err(format!("no memory for {length} keys"))),
-    }
 }
 
 /// Tells most slices that are not among some by a hash that takes a fifth of the time of `hash_variable`.
@@ -380,8 +392,8 @@ impl SliceFilter {
     ) -> PyResult<Self> {
         let (raw_offsets, data) = (Input::new(raw_offsets)?, Input::new(data)?);
         let num_marks = (num_values * MARKS_PER_ROW / 64).next_power_of_two();
-        let mut filter = SliceFilter { seed, marks: room(num_marks)? };
-        filter.marks.resize(num_marks, 0);
+        let mut filter = SliceFilter { seed, marks: vec_with_capacity(num_marks)? };
+        filter.marks.try_resize(num_marks, 0)?;
         let bytes = data.bytes();
         match wide {
             false => {
@@ -432,14 +444,14 @@ impl SliceFilter {
     }
 
     fn pass<T: Offset>(&self, ends: &[T], bytes: &[u8], threads_max: usize) -> PyResult<Vec<i64>> {
-        let found = side_by_side(&parts(ends.len() - 1), threads_max, |part| {
+        let found = side_by_side(&parts(ends.len() - 1)?, threads_max, |part| {
             let is_marked = |place: &usize| {
                 let bit = self.bit(&bytes[ends[*place].to_usize()..ends[*place + 1].to_usize()]);
                 self.marks[bit / 64] >> (bit % 64) & 1 != 0
             };
-            Ok(part.clone().filter(is_marked).map(|place| place as i64).collect::<Vec<_>>())
+            Ok((part.start..part.end).filter(is_marked).map(|place| place as i64).try_vec()?)
         })?;
-        Ok(found.concat())
+        Ok(joined(found.iter().map(|part| &part[..]))?)
     }
 
     #[inline(always)]

@@ -5,6 +5,7 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::gil;
+use crate::room::{Gather, Roomy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -44,8 +45,8 @@ macro_rules! functions {
 
         /// The function of each value. C libraries differ in the sign of the NaN for a number outside of its domain,
         /// which decides whether it lies above or below all numbers; here it is above for those of `$above`.
-        fn $apply(name: &str, values: &[u8]) -> Option<Vec<$bits>> {
-            let function = $find(name)?;
+        fn $apply(name: &str, values: &[u8]) -> Roomy<Option<Vec<$bits>>> {
+            let Some(function) = $find(name) else { return Ok(None) };
             let outside = if $above.contains(&name) { $float::NAN } else { -$float::NAN };
             let (values, _) = values.as_chunks();
             let results = values.iter().map(|&bytes| {
@@ -57,7 +58,7 @@ macro_rules! functions {
                     result
                 }
             });
-            Some(results.map(|result| result.to_bits() as $bits).collect())
+            results.map(|result| result.to_bits() as $bits).try_vec().map(Some)
         }
     };
 }
@@ -75,9 +76,11 @@ pub fn float_function(py: Python<'_>, name: &str, values: &Bound<'_, PyAny>, wid
         return Err(PyValueError::new_err(format!("{} bytes are no floats of {width} bytes", values.len())));
     }
     let num_steps = values.len() / width * STEPS_PER_VALUE;
-    let found: Option<OwnedBuffer> = gil::release(py, num_steps, || match width {
-        4 => apply32(name, values).map(OwnedBuffer::from),
-        _ => apply64(name, values).map(OwnedBuffer::from),
-    });
+    let found: Option<OwnedBuffer> = gil::release(py, num_steps, || {
+        Roomy::Ok(match width {
+            4 => apply32(name, values)?.map(OwnedBuffer::from),
+            _ => apply64(name, values)?.map(OwnedBuffer::from),
+        })
+    })?;
     found.ok_or_else(|| PyValueError::new_err(format!("there is no function {name} of one float")))
 }

@@ -3,6 +3,7 @@
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::{invalid, Checked};
 use crate::gil;
+use crate::room::{vec_with_capacity, Grow};
 use crate::sink::Bits;
 use pyo3::prelude::*;
 
@@ -23,7 +24,7 @@ pub fn join_bits(
         return Err(invalid(format!("{} starts but {} counts", starts.len(), counts.len())));
     }
     let num_bits = bytes.len().saturating_mul(8);
-    let mut runs = Vec::with_capacity(starts.len());
+    let mut runs = vec_with_capacity(starts.len())?;
     let mut total = 0usize;
     for (&start, &count) in starts.iter().zip(counts.iter()) {
         let run = usize::try_from(start).ok().zip(usize::try_from(count).ok());
@@ -32,7 +33,7 @@ pub fn join_bits(
         else {
             return Err(invalid(format!("{count} bits at {start} are not within {} bytes", bytes.len())));
         };
-        runs.push((start, count));
+        runs.try_push((start, count))?;
         total = total.saturating_add(count);
     }
     let joined: Checked<Vec<u8>> = gil::release(py, runs.len() + total / BITS_PER_STEP, || {

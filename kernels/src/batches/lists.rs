@@ -4,7 +4,8 @@ use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
 use crate::error::{at_page, invalid, Checked, Damaged, Fault};
 use crate::gil;
-use crate::sink::{too_long, vec_with_capacity, Offset, Offsets};
+use crate::room::vec_with_capacity;
+use crate::sink::{too_long, Offset, Offsets};
 use pyo3::prelude::*;
 
 /// Runs of lists: where the offsets of each begin in the buffer, how many lists it has, and items of its batch.
@@ -69,7 +70,7 @@ fn join<O: Offset>(runs: &Runs<'_>) -> Result<Joined, Failure> {
         ))
     };
     let (mut offsets, mut firsts, mut ends): (Vec<O>, Vec<i64>, Vec<i64>) = begin(total).map_err(|error| (error, 0))?;
-    offsets.push(O::wrap(0));
+    offsets.push(O::wrap(0)); // room: reserved
     let mut base = 0usize;
     for (run, ((&place, &count), &items)) in runs.places.iter().zip(runs.counts).zip(runs.items).enumerate() {
         let raw = table(runs.bytes, place, count, O::BYTES).map_err(|error| (error, run))?;
@@ -80,7 +81,8 @@ fn join<O: Offset>(runs: &Runs<'_>) -> Result<Joined, Failure> {
             let offset = O::read(word);
             ascends &= offset >= last;
             last = offset;
-            offsets.push(O::wrap(base.wrapping_add(offset.wrapping_sub(first))));
+            let end = base.wrapping_add(offset.wrapping_sub(first));
+            offsets.push(O::wrap(end)); // room: reserved
         }
         if !ascends || last > items.max(0) as usize {
             let text = format!("offsets of lists {first}..{last} do not ascend to the {items} items of their batch");
@@ -90,8 +92,8 @@ fn join<O: Offset>(runs: &Runs<'_>) -> Result<Joined, Failure> {
         if base > O::MAX {
             return Err((too_long::<O>(base), run));
         }
-        firsts.push(first as i64);
-        ends.push(last as i64);
+        firsts.push(first as i64); // room: reserved
+        ends.push(last as i64); // room: reserved
     }
     Ok((O::into_offsets(offsets), firsts, ends))
 }

@@ -4,7 +4,8 @@ use crate::batches::lists::table;
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::{at_page, invalid, Checked, Damaged, Fault};
 use crate::gil;
-use crate::sink::{reserve, zeros, Offset, Strings};
+use crate::room::{zeros, Grow};
+use crate::sink::{Offset, Strings};
 use pyo3::prelude::*;
 
 /// Runs of values.
@@ -108,8 +109,7 @@ fn append<O: Offset>(runs: &Runs<'_>, run: usize, out: &mut Strings<O>) -> Check
         return Err(Damaged(format!("bytes {first} to {last} of the file are not within what was read")));
     };
     let base = out.data.len();
-    reserve(&mut out.offsets, raw.len() / 8)?;
-    out.offsets.extend(raw[8..].chunks_exact(8).map(|word| O::wrap(base + (read(word) - first) as usize)));
+    out.offsets.try_extend(raw[8..].chunks_exact(8).map(|word| O::wrap(base + (read(word) - first) as usize)))?;
     out.push_bytes(bytes)
 }
 

@@ -9,7 +9,8 @@ use crate::buffer::{Input, OwnedBuffer};
 use crate::container::columns::Wire;
 use crate::error::{invalid, Checked};
 use crate::gil;
-use crate::sink::{bytes_of, vec_with_capacity, Bits};
+use crate::room::{py_bytes, vec_with_capacity, Gather, GatherOptions, GatherResults, Grow};
+use crate::sink::{bytes_of, Bits};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -36,11 +37,11 @@ fn metadata(message: &[u8]) -> Option<(Vec<i64>, u64, bool)> {
     while !wire.0.is_empty() {
         match wire.tag()? {
             0x08 => drop(wire.varint()?),
-            0x10 => row_starts.push(i64::from(i32::try_from(wire.varint()?).ok()?)),
+            0x10 => row_starts.try_push(i64::from(i32::try_from(wire.varint()?).ok()?)).ok()?,
             0x12 => {
                 let mut packed = Wire(wire.bytes()?);
                 while !packed.0.is_empty() {
-                    row_starts.push(i64::from(i32::try_from(packed.varint()?).ok()?));
+                    row_starts.try_push(i64::from(i32::try_from(packed.varint()?).ok()?)).ok()?;
                 }
             }
             0x18 => page_table_at = wire.varint()?,
@@ -87,11 +88,10 @@ pub fn batches_ending<'py>(
     metadata_bytes_max: u64,
 ) -> PyResult<Option<EndingTuple<'py>>> {
     let input = Input::new(tail)?;
-    Ok(ending(input.bytes(), start, file_bytes, num_ids, metadata_bytes_max).map(|found| {
-        let row_starts = PyBytes::new(py, bytemuck::cast_slice(&found.row_starts));
-        let message = found.has_statistics.then(|| PyBytes::new(py, found.message));
-        (row_starts, found.page_table_at, message, PyBytes::new(py, found.page_table))
-    }))
+    let Some(found) = ending(input.bytes(), start, file_bytes, num_ids, metadata_bytes_max) else { return Ok(None) };
+    let row_starts = py_bytes(py, bytemuck::cast_slice(&found.row_starts))?;
+    let message = found.has_statistics.then(|| py_bytes(py, found.message)).transpose()?;
+    Ok(Some((row_starts, found.page_table_at, message, py_bytes(py, found.page_table)?)))
 }
 
 /// A column to decode: its row of the page table, bits of a value, and for strings whether Arrow's offsets are wide.
@@ -140,7 +140,7 @@ impl File<'_> {
     fn pages(&self, leaf: Leaf, rows_max: usize) -> Option<Vec<(usize, usize)>> {
         let num_batches = self.row_starts.len().checked_sub(1)?;
         let table = self.page_table.get(leaf.row.checked_mul(num_batches)?.checked_mul(ENTRY_BYTES)?..)?;
-        let mut pages = Vec::with_capacity(num_batches);
+        let mut pages = vec_with_capacity(num_batches).ok()?;
         for (batch, rows) in self.rows().enumerate() {
             let position = usize::try_from(i64_at(table, batch * ENTRY_BYTES)?).ok()?;
             let length = usize::try_from(i64_at(table, batch * ENTRY_BYTES + 8)?).ok()?;
@@ -150,7 +150,7 @@ impl File<'_> {
                 return None;
             }
             if rows > 0 {
-                pages.push((position, rows));
+                pages.try_push((position, rows)).ok()?;
             }
         }
         Some(pages)
@@ -179,7 +179,10 @@ impl File<'_> {
             return Ok(out.into_bytes());
         }
         let mut out: Vec<u8> = vec_with_capacity(bytes_of(num_rows, bits)?)?;
-        pages.iter().for_each(|(position, rows)| out.extend_from_slice(&self.bytes[*position..][..rows * (bits / 8)]));
+        pages.iter().for_each(|(position, rows)| {
+            // room: reserved
+            out.extend_from_slice(&self.bytes[*position..][..rows * (bits / 8)])
+        });
         Ok(out)
     }
 
@@ -198,14 +201,14 @@ impl File<'_> {
                 return None;
             }
             num_bytes = num_bytes.checked_add(last - first)?;
-            starts.push(first as i64);
-            ends.push(last as i64);
+            starts.try_push(first as i64).ok()?;
+            ends.try_push(last as i64).ok()?;
         }
         if num_bytes > shared_bytes_max.saturating_mul(self.bytes.len()) {
             return None;
         }
-        let places: Vec<i64> = pages.iter().map(|(position, _)| *position as i64).collect();
-        let counts: Vec<i64> = pages.iter().map(|(_, rows)| *rows as i64).collect();
+        let places = pages.iter().map(|(position, _)| *position as i64).try_vec().ok()?;
+        let counts = pages.iter().map(|(_, rows)| *rows as i64).try_vec().ok()?;
         let runs = strings::Runs {
             tables: self.bytes,
             places: &places,
@@ -231,34 +234,37 @@ pub fn scan_batches(
     rows_max: usize,
     shared_bytes_max: usize,
 ) -> PyResult<Vec<Option<Vec<LeafOut>>>> {
-    let mut inputs = Vec::with_capacity(files.len());
+    let mut inputs = vec_with_capacity(files.len())?;
     let mut num_bytes = 0;
     for (buffer, place, file_bytes, row_starts, page_table, leaves) in &files {
-        let leaves = leaves.iter().copied().map(Leaf::new).collect::<PyResult<Vec<_>>>()?;
+        let leaves = leaves.iter().copied().map(Leaf::new).try_vec_of()?;
         num_bytes += file_bytes;
-        inputs.push((
+        inputs.try_push((
             Input::new(buffer)?,
             *place,
             *file_bytes,
             Input::new(row_starts)?,
             Input::new(page_table)?,
             leaves,
-        ));
+        ))?;
     }
-    let mut work = Vec::with_capacity(inputs.len());
+    let mut work = vec_with_capacity(inputs.len())?;
     for (buffer, place, file_bytes, row_starts, page_table, leaves) in &inputs {
         let bytes = buffer.bytes().get(*place..).and_then(|bytes| bytes.get(..*file_bytes));
         let bytes = bytes.ok_or_else(|| invalid(format!("{file_bytes} bytes of a file are not at {place}")))?;
-        work.push((bytes, row_starts.i64s()?, page_table.bytes(), leaves));
+        work.try_push((bytes, row_starts.i64s()?, page_table.bytes(), leaves))?;
     }
-    let decoded: Vec<Option<Vec<Decoded>>> = gil::release(py, num_bytes / 64, || {
+    let decoded = gil::release(py, num_bytes / 64, || {
         let file = |(bytes, row_starts, page_table, leaves): &(&[u8], _, &[u8], &Vec<Leaf>)| {
             let row_starts: &std::borrow::Cow<'_, [i64]> = row_starts;
             let file = File { bytes, row_starts, page_table };
-            leaves.iter().map(|leaf| file.decode(*leaf, rows_max, shared_bytes_max)).collect()
+            leaves.iter().map(|leaf| file.decode(*leaf, rows_max, shared_bytes_max)).try_some()
         };
-        work.iter().map(file).collect()
-    });
+        work.iter().map(file).try_vec_of()
+    })?;
     let leaf = |found: Decoded| (found.num_rows, found.values, found.validity.map(Into::into), found.null_count);
-    Ok(decoded.into_iter().map(|file| file.map(|leaves| leaves.into_iter().map(leaf).collect())).collect())
+    decoded
+        .into_iter()
+        .map(|file| Ok(file.map(|leaves| leaves.into_iter().map(leaf).try_vec()).transpose()?))
+        .try_vec_of()
 }

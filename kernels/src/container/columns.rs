@@ -10,6 +10,7 @@
 //! or damaged, and then the parser's words about it matter more than its speed.
 
 use crate::buffer::{Input, OwnedBuffer};
+use crate::room::{py_bytes, GatherResults, Grow};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
@@ -70,7 +71,7 @@ fn packed(bytes: &[u8]) -> Option<Vec<u64>> {
     let mut wire = Wire(bytes);
     let mut values = Vec::with_capacity(4);
     while !wire.0.is_empty() {
-        values.push(wire.varint()?);
+        values.try_push(wire.varint()?).ok()?;
     }
     Some(values)
 }
@@ -120,8 +121,8 @@ pub fn pages<'a>(
     while !wire.0.is_empty() {
         let entry = (wire.tag()? == 0x12).then(|| wire.bytes())?.and_then(|bytes| page(bytes, rules))?;
         num_rows = num_rows.checked_add_unsigned(entry.num_rows)?;
-        row_starts.push(num_rows);
-        entries.push(entry);
+        row_starts.try_push(num_rows).ok()?;
+        entries.try_push(entry).ok()?;
     }
     Some((row_starts, entries))
 }
@@ -137,10 +138,11 @@ pub fn page_tuples<'py>(
 ) -> PyResult<Vec<PageTuple<'py>>> {
     let tuples = entries.into_iter().map(|entry| {
         let (offsets, sizes) = (PyTuple::new(py, entry.offsets)?, PyTuple::new(py, entry.sizes)?);
-        let layout = PyBytes::new(py, entry.layout);
-        Ok((offsets, sizes, entry.num_rows, entry.first_row, page_type.clone(), layout))
+        let layout = py_bytes(py, entry.layout)?;
+        let page_type = page_type.clone(); // room: a reference
+        Ok((offsets, sizes, entry.num_rows, entry.first_row, page_type, layout))
     });
-    tuples.collect()
+    tuples.try_vec_of()
 }
 
 /// `column_pages` of the contract.

@@ -13,6 +13,7 @@
 use crate::buffer::Input;
 use crate::container::columns::Wire;
 use crate::container::fragments::{self, Value};
+use crate::room::{py_bytes, Copied, GatherResults, Grow};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -121,8 +122,9 @@ impl<'a> Field<'a> {
 }
 
 fn are_different<T: Eq + Hash>(items: impl ExactSizeIterator<Item = T>) -> bool {
-    let mut seen = HashSet::with_capacity(items.len());
-    items.into_iter().all(|item| seen.insert(item))
+    let mut seen = HashSet::new();
+    let has_room = seen.try_reserve(items.len()).is_ok();
+    has_room && items.into_iter().all(|item| seen.insert(item)) // room: reserved
 }
 
 /// The place of a part of a whole.
@@ -149,7 +151,7 @@ impl<'a> Survey<'a> {
             match tag(&mut wire)? {
                 (1, 2) => survey.add(schema, wire.bytes()?)?,
                 (5, 2) if is_entry(wire.bytes()?, |wire| text(wire).map(drop)) => {
-                    survey.metadata.extend_from_slice(&start[..start.len() - wire.0.len()]);
+                    survey.metadata.try_append(&start[..start.len() - wire.0.len()]).ok()?;
                 }
                 _ => return None,
             }
@@ -166,12 +168,13 @@ impl<'a> Survey<'a> {
         let [start, end] = place(schema, message)?;
         let [name_start, name_end] = if field.name.is_empty() { [0; 2] } else { place(schema, field.name.as_bytes())? };
         if field.is_marked {
-            self.marked.push(self.ids.len());
+            self.marked.try_push(self.ids.len()).ok()?;
         }
-        self.places.push([start, end, name_start, name_end]);
-        self.names.push(field.name);
-        self.ids.push(field.id);
-        self.types.insert(field.logical_type);
+        self.places.try_push([start, end, name_start, name_end]).ok()?;
+        self.names.try_push(field.name).ok()?;
+        self.ids.try_push(field.id).ok()?;
+        self.types.try_reserve(1).ok()?;
+        self.types.insert(field.logical_type); // room: reserved
         Some(())
     }
 }
@@ -181,10 +184,14 @@ type Surveyed<'a, 'py> = (Bound<'py, PyBytes>, HashSet<&'a str>, Vec<usize>, Bou
 /// `survey_flat_schema` of the contract.
 #[pyfunction]
 #[pyo3(signature = (schema, fields_max, /))]
-pub fn survey_flat_schema<'a, 'py>(py: Python<'py>, schema: &'a [u8], fields_max: usize) -> Option<Surveyed<'a, 'py>> {
-    let found = Survey::of(schema, fields_max)?;
-    let places = PyBytes::new(py, bytemuck::cast_slice(&found.places));
-    Some((places, found.types, found.marked, PyBytes::new(py, &found.metadata)))
+pub fn survey_flat_schema<'a, 'py>(
+    py: Python<'py>,
+    schema: &'a [u8],
+    fields_max: usize,
+) -> PyResult<Option<Surveyed<'a, 'py>>> {
+    let Some(found) = Survey::of(schema, fields_max) else { return Ok(None) };
+    let places = py_bytes(py, bytemuck::cast_slice(&found.places))?;
+    Ok(Some((places, found.types, found.marked, py_bytes(py, &found.metadata)?)))
 }
 
 /// The name of a field, by its place.
@@ -211,7 +218,7 @@ pub fn find_flat_field(schema: &[u8], places: &[u8], name: &[u8]) -> PyResult<Op
 pub fn flat_field_names<'a>(schema: &'a [u8], places: &[u8]) -> PyResult<Vec<&'a str>> {
     let one =
         |place| std::str::from_utf8(name_at(schema, place)?).map_err(|_| PyValueError::new_err("a name is not UTF-8"));
-    places.chunks_exact(16).map(one).collect()
+    places.chunks_exact(16).map(one).try_vec_of()
 }
 
 /// The fields and metadata of a schema, and all else, if at least so many fields are in front of all else.
@@ -220,16 +227,16 @@ fn split(manifest: &[u8], fields_min: usize) -> Option<(Vec<u8>, Vec<u8>)> {
     for _ in 0..fields_min {
         (wire.tag()? == 0x0a).then(|| wire.bytes())??;
     }
-    let mut schema = manifest[..manifest.len() - wire.0.len()].to_vec();
+    let mut schema = manifest[..manifest.len() - wire.0.len()].try_to_vec().ok()?;
     let mut rest = Vec::new();
     while !wire.0.is_empty() {
         let start = wire.0;
         let (number, value) = fragments::field(&mut wire)?;
         let part = &start[..start.len() - wire.0.len()];
         match (number, value) {
-            (1 | 5, Value::Bytes(_)) => schema.extend_from_slice(part),
+            (1 | 5, Value::Bytes(_)) => schema.try_append(part).ok()?,
             (1 | 5, _) => return None,
-            _ => rest.extend_from_slice(part),
+            _ => rest.try_append(part).ok()?,
         }
     }
     Some((schema, rest))
@@ -244,5 +251,6 @@ pub fn split_manifest<'py>(
     fields_min: usize,
 ) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
     let input = Input::new(manifest)?;
-    Ok(split(input.bytes(), fields_min).map(|(schema, rest)| (PyBytes::new(py, &schema), PyBytes::new(py, &rest))))
+    let Some((schema, rest)) = split(input.bytes(), fields_min) else { return Ok(None) };
+    Ok(Some((py_bytes(py, &schema)?, py_bytes(py, &rest)?)))
 }

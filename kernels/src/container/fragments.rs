@@ -11,6 +11,7 @@
 
 use crate::buffer::Input;
 use crate::container::columns::Wire;
+use crate::room::Grow;
 use pyo3::prelude::*;
 use std::collections::HashSet;
 
@@ -64,7 +65,10 @@ impl Survey {
         while !wire.0.is_empty() {
             match field(&mut wire)? {
                 (1, Value::Number(value)) => id = value,
-                (2, Value::Bytes(file)) => _ = self.versions.insert(version(file)?),
+                (2, Value::Bytes(file)) => {
+                    self.versions.try_reserve(1).ok()?;
+                    self.versions.insert(version(file)?); // room: reserved
+                }
                 (3, Value::Bytes(file)) if deleted.is_none() => deleted = Some(number_four(file)?),
                 (4, Value::Number(value)) => rows = value,
                 (1..=4, _) => return None,
@@ -72,10 +76,10 @@ impl Survey {
             }
         }
         if let Some(count) = deleted {
-            self.deleted_rows.push((self.ids.len(), count));
+            self.deleted_rows.try_push((self.ids.len(), count)).ok()?;
         }
-        self.ids.push(id);
-        self.physical_rows.push(rows);
+        self.ids.try_push(id).ok()?;
+        self.physical_rows.try_push(rows).ok()?;
         Some(())
     }
 }

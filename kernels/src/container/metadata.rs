@@ -12,6 +12,7 @@
 
 use crate::buffer::Input;
 use crate::container::columns::{self, PageTuple, Rules, Wire};
+use crate::room::{py_bytes, GatherResults};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
@@ -115,7 +116,7 @@ pub fn split_descriptor<'py>(
 ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
     let input = Input::new(descriptor)?;
     let bytes = input.bytes();
-    Ok(split(bytes).map(|(length, rows)| (PyBytes::new(py, &bytes[..length]), rows)))
+    split(bytes).map(|(length, rows)| Ok((py_bytes(py, &bytes[..length])?, rows))).transpose()
 }
 
 /// What a file says about itself: its schema with the tag, its rows, and the messages of its columns with both tables.
@@ -162,12 +163,12 @@ pub fn file_ending<'py>(
     alignment: u64,
 ) -> PyResult<Option<EndingTuple<'py>>> {
     let input = Input::new(tail)?;
-    Ok(ending(input.bytes(), start, file_bytes, metadata_bytes_max, alignment.max(1)).map(|found| {
-        let at = &found.footer;
-        let places = (at.columns_at, at.column_table_at, at.globals_table_at, at.num_globals, at.num_columns);
-        let (schema, messages) = (PyBytes::new(py, found.schema), PyBytes::new(py, found.messages));
-        (places, (at.major, at.minor), schema, found.rows, messages)
-    }))
+    let found = ending(input.bytes(), start, file_bytes, metadata_bytes_max, alignment.max(1));
+    let Some(found) = found else { return Ok(None) };
+    let at = &found.footer;
+    let places = (at.columns_at, at.column_table_at, at.globals_table_at, at.num_globals, at.num_columns);
+    let (schema, messages) = (py_bytes(py, found.schema)?, py_bytes(py, found.messages)?);
+    Ok(Some((places, (at.major, at.minor), schema, found.rows, messages)))
 }
 
 /// The message of a column, by the table behind all messages.
@@ -203,10 +204,10 @@ pub fn file_columns<'py>(
             .and_then(|message| columns::pages(message, column_encoding, &rules));
         let Some((row_starts, entries)) = found else { return Ok(None) };
         let num_rows = row_starts.last().copied().unwrap_or(0);
-        let starts = (entries.len() != 1).then(|| PyBytes::new(py, bytemuck::cast_slice(&row_starts)));
+        let starts = (entries.len() != 1).then(|| py_bytes(py, bytemuck::cast_slice(&row_starts))).transpose()?;
         Ok(Some((starts, num_rows, columns::page_tuples(py, entries, &page_type)?)))
     };
-    columns.into_iter().map(one).collect()
+    columns.into_iter().map(one).try_vec_of()
 }
 
 /// Where the number of items stands in the message of a mini-block page: the varint, and its value.
@@ -231,10 +232,12 @@ fn items_of(layout: &[u8]) -> Option<(std::ops::Range<usize>, u64)> {
     found
 }
 
+type SplitItems<'py> = (Bound<'py, PyBytes>, u64, Bound<'py, PyBytes>);
+
 /// `split_items` of the contract.
 #[pyfunction]
 #[pyo3(signature = (layout, /))]
-pub fn split_items<'py>(py: Python<'py>, layout: &[u8]) -> Option<(Bound<'py, PyBytes>, u64, Bound<'py, PyBytes>)> {
-    let (place, items) = items_of(layout)?;
-    Some((PyBytes::new(py, &layout[..place.start]), items, PyBytes::new(py, &layout[place.end..])))
+pub fn split_items<'py>(py: Python<'py>, layout: &[u8]) -> PyResult<Option<SplitItems<'py>>> {
+    let Some((place, items)) = items_of(layout) else { return Ok(None) };
+    Ok(Some((py_bytes(py, &layout[..place.start])?, items, py_bytes(py, &layout[place.end..])?)))
 }

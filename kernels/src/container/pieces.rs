@@ -3,6 +3,7 @@
 use crate::buffer::Input;
 use crate::container::columns::Wire;
 use crate::container::fragments::field;
+use crate::room::Grow;
 use pyo3::prelude::*;
 
 fn ends(message: &[u8], piece_bytes: usize) -> Option<Vec<usize>> {
@@ -11,7 +12,7 @@ fn ends(message: &[u8], piece_bytes: usize) -> Option<Vec<usize>> {
         field(&mut wire)?;
         let end = message.len() - wire.0.len();
         if end - start >= piece_bytes || wire.0.is_empty() {
-            ends.push(end);
+            ends.try_push(end).ok()?;
             start = end;
         }
     }

@@ -8,6 +8,7 @@ use crate::decode::bitpack::{Word, GROUP};
 use crate::encode::chunk_values::{ChunkSink, Values};
 use crate::error::invalid;
 use crate::gil;
+use crate::room::{copied, Grow, Roomy};
 use fastlanes::BitPacking;
 use pyo3::prelude::*;
 use std::borrow::Cow;
@@ -15,7 +16,7 @@ use std::borrow::Cow;
 /// The words that groups are packed from.
 pub trait PackWord: Word + std::ops::BitOr<Output = Self> + PartialEq + Send + Sync {
     /// Append a group packed to `width` (0..=T) bits.
-    fn pack_group(width: usize, values: &[Self; GROUP], out: &mut Vec<u8>);
+    fn pack_group(width: usize, values: &[Self; GROUP], out: &mut Vec<u8>) -> Roomy<()>;
     /// Bits up to the highest one that is set.
     fn num_bits(self) -> usize;
     /// Byte `place`, 0 being the least significant.
@@ -25,14 +26,17 @@ pub trait PackWord: Word + std::ops::BitOr<Output = Self> + PartialEq + Send + S
 macro_rules! pack_word {
     ($word:ty, $bits:literal, $($width:literal)*) => {
         impl PackWord for $word {
-            fn pack_group(width: usize, values: &[Self; GROUP], out: &mut Vec<u8>) {
+            fn pack_group(width: usize, values: &[Self; GROUP], out: &mut Vec<u8>) -> Roomy<()> {
                 match width {
                     $($width => {
                         let mut words = [0 as $word; GROUP * $width / $bits];
                         <Self as BitPacking>::pack::<$width, { GROUP * $width / $bits }>(values, &mut words);
-                        out.extend_from_slice(bytemuck::cast_slice(&words));
+                        out.try_append(bytemuck::cast_slice(&words))
                     })*
-                    _ => debug_assert_eq!(width, 0),
+                    _ => {
+                        debug_assert_eq!(width, 0);
+                        Ok(())
+                    }
                 }
             }
 
@@ -66,7 +70,7 @@ pub fn words<T: PackWord>(bytes: &[u8], num_values: usize) -> PyResult<Cow<'_, [
     };
     Ok(match bytemuck::try_cast_slice(bytes) {
         Ok(words) => Cow::Borrowed(words),
-        Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
+        Err(_) => Cow::Owned(copied(bytes)?),
     })
 }
 
@@ -86,13 +90,13 @@ impl<T: PackWord> Values for Packed<'_, T> {
         GROUP.min(self.values.len() - start)
     }
 
-    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) {
+    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) -> Roomy<()> {
         let values = &self.values[start..end];
         let width = bit_width(values);
         sink.buffer(|out| {
-            out.extend_from_slice(bytemuck::bytes_of(&T::from_u64(width as u64)));
-            put_group(width, values, out);
-        });
+            out.try_append(bytemuck::bytes_of(&T::from_u64(width as u64)))?;
+            put_group(width, values, out)
+        })
     }
 }
 
@@ -120,29 +124,29 @@ fn block<T: PackWord>(py: Python<'_>, input: &Input, num_values: usize) -> PyRes
         let width = bit_width(&values);
         let mut block = Vec::new();
         if values.len() <= GROUP {
-            block.extend_from_slice(bytemuck::bytes_of(&T::from_u64(width as u64)));
-            put_group(width, &values, &mut block);
-            return (width, block);
+            block.try_append(bytemuck::bytes_of(&T::from_u64(width as u64)))?;
+            put_group(width, &values, &mut block)?;
+            return Ok((width, block));
         }
         let (groups, tail) = values.as_chunks::<GROUP>();
-        groups.iter().for_each(|group| T::pack_group(width, group, &mut block));
+        groups.iter().try_for_each(|group| T::pack_group(width, group, &mut block))?;
         match width * (GROUP - tail.len()) < (T::BITS - width) * tail.len() {
-            true => put_group(width, tail, &mut block),
-            false => block.extend_from_slice(bytemuck::cast_slice(tail)),
+            true => put_group(width, tail, &mut block)?,
+            false => block.try_append(bytemuck::cast_slice(tail))?,
         }
-        (width, block)
-    });
+        Roomy::Ok((width, block))
+    })?;
     Ok((width, block.into()))
 }
 
 /// Append up to 1024 values as a group, missing ones as 0.
-pub fn put_group<T: PackWord>(width: usize, values: &[T], out: &mut Vec<u8>) {
+pub fn put_group<T: PackWord>(width: usize, values: &[T], out: &mut Vec<u8>) -> Roomy<()> {
     match <&[T; GROUP]>::try_from(values) {
         Ok(group) => T::pack_group(width, group, out),
         Err(_) => {
             let mut padded = [T::from_u64(0); GROUP];
             padded[..values.len()].copy_from_slice(values);
-            T::pack_group(width, &padded, out);
+            T::pack_group(width, &padded, out)
         }
     }
 }

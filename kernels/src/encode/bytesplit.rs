@@ -3,6 +3,7 @@
 use crate::encode::bitpack::{words, PackWord};
 use crate::encode::chunk_values::{ChunkSink, Values};
 use crate::encode::fixed::chunk_values_of;
+use crate::room::{Grow, Roomy};
 use pyo3::PyResult;
 use std::borrow::Cow;
 
@@ -21,8 +22,10 @@ impl<T: PackWord> Values for Split<'_, T> {
         chunk_values_of(T::BITS).min(self.values.len() - start)
     }
 
-    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) {
+    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) -> Roomy<()> {
         let values = &self.values[start..end];
-        sink.buffer(|out| (0..T::BITS / 8).for_each(|place| out.extend(values.iter().map(|value| value.byte(place)))));
+        sink.buffer(|out| {
+            (0..T::BITS / 8).try_for_each(|place| out.try_extend(values.iter().map(|value| value.byte(place))))
+        })
     }
 }

@@ -1,5 +1,6 @@
 //! Values on their way into chunks: how many fit in one, and the buffers they become (spec: encodings, 4).
 
+use crate::room::{Grow, Roomy};
 const PAD: u8 = 0xFE;
 const ALIGNMENT: usize = 8;
 
@@ -9,7 +10,7 @@ pub trait Values: Send + Sync {
     fn fit(&self, start: usize) -> usize;
 
     /// Append the value buffers of a chunk. `end - start` is what `fit` said, or a smaller power of two.
-    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>);
+    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) -> Roomy<()>;
 
     /// How many buffers a chunk has.
     fn num_buffers(&self) -> usize {
@@ -30,17 +31,17 @@ pub struct ChunkSink<'a> {
 
 impl ChunkSink<'_> {
     /// Append what `fill` writes as one buffer of the chunk, padded.
-    pub fn buffer(&mut self, fill: impl FnOnce(&mut Vec<u8>)) {
+    pub fn buffer(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> Roomy<()>) -> Roomy<()> {
         let at = self.out.len();
-        fill(self.out);
-        self.sizes.push(self.out.len() - at);
-        pad(self.out);
+        fill(self.out)?;
+        self.sizes.try_push(self.out.len() - at)?;
+        pad(self.out)
     }
 }
 
 /// Fill up to a multiple of 8; chunks begin at one.
-pub fn pad(out: &mut Vec<u8>) {
-    out.resize(out.len().next_multiple_of(ALIGNMENT), PAD);
+pub fn pad(out: &mut Vec<u8>) -> Roomy<()> {
+    out.try_resize(out.len().next_multiple_of(ALIGNMENT), PAD)
 }
 
 /// One input buffer, and the bit at which its first value begins (bitmaps only).

@@ -8,6 +8,7 @@ use crate::encode::bitpack::words;
 use crate::encode::variable::{offsets, Offset};
 use crate::error::invalid;
 use crate::gil;
+use crate::room::{filled, vec_with_capacity, Gather, Grow, Roomy};
 use pyo3::prelude::*;
 
 /// The probe: blocks of neighbours, spread evenly.
@@ -43,15 +44,16 @@ pub fn distinct_variable(
     Ok(match wide {
         false => {
             let keys = Strings { offsets: &offsets::<u32>(raw_offsets, data, num_values)?, data };
-            let found = gil::release(py, num_values, || distinct(&keys, num_values, budget).map(|d| d.copy(&keys)));
-            found.map(|(indices, ends, bytes)| {
-                let ends: Vec<i32> = ends.into_iter().map(|end| end as i32).collect();
-                (indices.into(), ends.into(), bytes.into())
-            })
+            let found = gil::release(py, num_values, || copied(&keys, num_values, budget))?;
+            let found = found.map(|(indices, ends, bytes)| {
+                let ends: Vec<i32> = ends.into_iter().map(|end| end as i32).try_vec()?;
+                Roomy::Ok((indices.into(), ends.into(), bytes.into()))
+            });
+            found.transpose()?
         }
         true => {
             let keys = Strings { offsets: &offsets::<u64>(raw_offsets, data, num_values)?, data };
-            let found = gil::release(py, num_values, || distinct(&keys, num_values, budget).map(|d| d.copy(&keys)));
+            let found = gil::release(py, num_values, || copied(&keys, num_values, budget))?;
             found.map(|(indices, ends, bytes)| (indices.into(), ends.into(), bytes.into()))
         }
     })
@@ -73,12 +75,12 @@ pub fn distinct_fixed(
     let found = match bits {
         64 => {
             let keys = Words(&words::<u64>(input.bytes(), num_values)?);
-            gil::release(py, num_values, || distinct(&keys, num_values, budget).map(|d| d.copy(&keys)))
+            gil::release(py, num_values, || copied(&keys, num_values, budget))?
         }
         128 => {
             let halves = words::<u64>(input.bytes(), 2 * num_values)?;
             let keys = Pairs(bytemuck::cast_slice(&halves));
-            gil::release(py, num_values, || distinct(&keys, num_values, budget).map(|d| d.copy(&keys)))
+            gil::release(py, num_values, || copied(&keys, num_values, budget))?
         }
         bits => return Err(invalid(format!("dictionaries of {bits}-bit values are not made"))),
     };
@@ -86,14 +88,14 @@ pub fn distinct_fixed(
 }
 
 /// Whether values of variable width have a dictionary within these bounds, as `distinct_variable` finds it.
-pub fn has_variable<T: Offset>(offsets: &[T], data: &[u8], items: usize, bytes: usize) -> bool {
+pub fn has_variable<T: Offset>(offsets: &[T], data: &[u8], items: usize, bytes: usize) -> Roomy<bool> {
     let num_values = offsets.len().saturating_sub(1);
-    distinct(&Strings { offsets, data }, num_values, Budget { items, bytes }).is_some()
+    Ok(distinct(&Strings { offsets, data }, num_values, Budget { items, bytes })?.is_some())
 }
 
 /// The same for words of 64 bits.
-pub fn has_words(values: &[u64], items: usize, bytes: usize) -> bool {
-    distinct(&Words(values), values.len(), Budget { items, bytes }).is_some()
+pub fn has_words(values: &[u64], items: usize, bytes: usize) -> Roomy<bool> {
+    Ok(distinct(&Words(values), values.len(), Budget { items, bytes })?.is_some())
 }
 
 /// Values that can be told apart.
@@ -105,7 +107,7 @@ trait Keys {
     fn hash(key: &Self::Key<'_>) -> u64;
     /// What the key adds to a dictionary, its offset included.
     fn num_bytes(key: &Self::Key<'_>) -> usize;
-    fn put(key: &Self::Key<'_>, out: &mut Vec<u8>);
+    fn put(key: &Self::Key<'_>, out: &mut Vec<u8>) -> Roomy<()>;
 }
 
 struct Strings<'a, T> {
@@ -157,8 +159,8 @@ impl<T: Offset> Keys for Strings<'_, T> {
         key.bytes.len() + size_of::<T>()
     }
 
-    fn put(key: &Text<'_>, out: &mut Vec<u8>) {
-        out.extend_from_slice(key.bytes);
+    fn put(key: &Text<'_>, out: &mut Vec<u8>) -> Roomy<()> {
+        out.try_append(key.bytes)
     }
 }
 
@@ -211,8 +213,8 @@ impl Keys for Words<'_> {
         8
     }
 
-    fn put(key: &u64, out: &mut Vec<u8>) {
-        out.extend_from_slice(&key.to_le_bytes());
+    fn put(key: &u64, out: &mut Vec<u8>) -> Roomy<()> {
+        out.try_append(&key.to_le_bytes())
     }
 }
 
@@ -237,8 +239,8 @@ impl Keys for Pairs<'_> {
         16
     }
 
-    fn put(key: &[u64; 2], out: &mut Vec<u8>) {
-        out.extend_from_slice(bytemuck::cast_slice(key));
+    fn put(key: &[u64; 2], out: &mut Vec<u8>) -> Roomy<()> {
+        out.try_append(bytemuck::cast_slice(key))
     }
 }
 
@@ -250,6 +252,9 @@ fn mix(hash: u64, word: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
+/// Indices, ends of the items and their bytes.
+type Copied = (Vec<i32>, Vec<i64>, Vec<u8>);
+
 /// Which value each item of the dictionary is first seen at, and the item of every value.
 struct Distinct {
     firsts: Vec<u32>,
@@ -259,49 +264,52 @@ struct Distinct {
 
 impl Distinct {
     /// Indices, ends of the items and their bytes.
-    fn copy<K: Keys>(self, keys: &K) -> (Vec<i32>, Vec<i64>, Vec<u8>) {
-        let mut bytes = Vec::with_capacity(self.num_bytes);
-        let mut ends = Vec::with_capacity(self.firsts.len() + 1);
-        ends.push(0);
+    fn copy<K: Keys>(self, keys: &K) -> Roomy<Copied> {
+        let mut bytes = vec_with_capacity(self.num_bytes)?;
+        let mut ends = vec_with_capacity(self.firsts.len() + 1)?;
+        ends.try_push(0)?;
         for first in self.firsts {
-            K::put(&keys.get(first as usize), &mut bytes);
-            ends.push(bytes.len() as i64);
+            K::put(&keys.get(first as usize), &mut bytes)?;
+            ends.try_push(bytes.len() as i64)?;
         }
-        (self.indices, ends, bytes)
+        Ok((self.indices, ends, bytes))
     }
 }
 
-fn distinct<K: Keys>(keys: &K, num_values: usize, budget: Budget) -> Option<Distinct> {
-    if !probe(keys, num_values, budget) {
-        return None;
+/// The dictionary of a page, copied from its values.
+fn copied<K: Keys>(keys: &K, num_values: usize, budget: Budget) -> Roomy<Option<Copied>> {
+    distinct(keys, num_values, budget)?.map(|found| found.copy(keys)).transpose()
+}
+
+fn distinct<K: Keys>(keys: &K, num_values: usize, budget: Budget) -> Roomy<Option<Distinct>> {
+    if !probe(keys, num_values, budget)? {
+        return Ok(None);
     }
-    let mut table = Table::new(keys, budget.items.min(num_values));
-    let mut indices = Vec::with_capacity(num_values);
+    let mut table = Table::new(keys, budget.items.min(num_values))?;
+    let mut indices = vec_with_capacity(num_values)?;
     for index in 0..num_values {
-        indices.push(table.item(index) as i32);
+        indices.push(table.item(index)? as i32); // room: reserved
         if table.firsts.len() > budget.items || table.num_bytes > budget.bytes {
-            return None;
+            return Ok(None);
         }
     }
-    Some(Distinct { firsts: table.firsts, indices, num_bytes: table.num_bytes })
+    Ok(Some(Distinct { firsts: table.firsts, indices, num_bytes: table.num_bytes }))
 }
 
 /// Whether a dictionary is likely to keep within its budget.
-fn probe<K: Keys>(keys: &K, num_values: usize, budget: Budget) -> bool {
+fn probe<K: Keys>(keys: &K, num_values: usize, budget: Budget) -> Roomy<bool> {
     let sampled = num_values.min(PROBE_VALUES);
     if sampled < PROBE_VALUES_MIN {
-        return true;
+        return Ok(true);
     }
-    let mut table = Table::new(keys, sampled);
+    let mut table = Table::new(keys, sampled)?;
     let block = sampled / PROBE_BLOCKS;
     for number in 0..PROBE_BLOCKS {
         let start = number * (num_values - block) / (PROBE_BLOCKS - 1);
-        (start..start + block).for_each(|index| {
-            table.item(index);
-        });
+        (start..start + block).try_for_each(|index| table.item(index).map(drop))?;
     }
     let (seen, probed) = (table.firsts.len() as f64, (block * PROBE_BLOCKS) as f64);
-    seen / probed < DISTINCT_SHARE_MAX && estimate(seen, probed) <= budget.items as f64
+    Ok(seen / probed < DISTINCT_SHARE_MAX && estimate(seen, probed) <= budget.items as f64)
 }
 
 /// How many values there are, all equally frequent, of which `seen` turned up in `probed` draws.
@@ -329,14 +337,14 @@ struct Table<'k, K> {
 
 impl<'k, K: Keys> Table<'k, K> {
     /// Room for a few items; it grows with them.
-    fn new(keys: &'k K, items_max: usize) -> Self {
+    fn new(keys: &'k K, items_max: usize) -> Roomy<Self> {
         let slots = (2 * items_max.clamp(8, 512)).next_power_of_two();
-        Table { keys, slots: vec![(0, 0); slots], firsts: Vec::new(), num_bytes: 0 }
+        Ok(Table { keys, slots: filled((0, 0), slots)?, firsts: Vec::new(), num_bytes: 0 })
     }
 
     /// The item that value `index` is, a new one if it was not seen before.
     #[inline]
-    fn item(&mut self, index: usize) -> u32 {
+    fn item(&mut self, index: usize) -> Roomy<u32> {
         let key = self.keys.get(index);
         let hash = K::hash(&key);
         let (tag, mask) = ((hash >> 32) as u32, self.slots.len() - 1);
@@ -347,22 +355,22 @@ impl<'k, K: Keys> Table<'k, K> {
                 break;
             }
             if found == tag && self.keys.get(self.firsts[number as usize - 1] as usize) == key {
-                return number - 1;
+                return Ok(number - 1);
             }
             at = (at + 1) & mask;
         }
         self.num_bytes += K::num_bytes(&key);
-        self.firsts.push(index as u32);
+        self.firsts.try_push(index as u32)?;
         self.slots[at] = (self.firsts.len() as u32, tag);
         if self.firsts.len() * 2 > self.slots.len() {
-            self.grow();
+            self.grow()?;
         }
-        self.firsts.len() as u32 - 1
+        Ok(self.firsts.len() as u32 - 1)
     }
 
-    fn grow(&mut self) {
+    fn grow(&mut self) -> Roomy<()> {
         let mask = self.slots.len() * 4 - 1;
-        let mut slots = vec![(0, 0); mask + 1];
+        let mut slots = filled((0, 0), mask + 1)?;
         for (number, &first) in self.firsts.iter().enumerate() {
             let hash = K::hash(&self.keys.get(first as usize));
             let mut at = hash as usize & mask;
@@ -372,5 +380,6 @@ impl<'k, K: Keys> Table<'k, K> {
             slots[at] = (number as u32 + 1, (hash >> 32) as u32);
         }
         self.slots = slots;
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::encode::chunk_values::{ChunkSink, Source, Values};
 use crate::error::invalid;
+use crate::room::{Grow, Roomy};
 use pyo3::PyResult;
 
 /// Chunks grow up to twice this size at most.
@@ -36,27 +37,27 @@ impl<'a> Plane<'a> {
         &self.source.bytes[self.bits / 8 * start..self.bits / 8 * end]
     }
 
-    fn put(&self, start: usize, end: usize, out: &mut Vec<u8>) {
+    fn put(&self, start: usize, end: usize, out: &mut Vec<u8>) -> Roomy<()> {
         if self.bits.is_multiple_of(8) && self.source.bit_offset == 0 {
-            out.extend_from_slice(self.slice(start, end));
+            out.try_append(self.slice(start, end))
         } else {
-            put_bits(self.source.bytes, self.source.bit_offset + start * self.bits, (end - start) * self.bits, out);
+            put_bits(self.source.bytes, self.source.bit_offset + start * self.bits, (end - start) * self.bits, out)
         }
     }
 }
 
 /// Append `count` bits from `start` on; the bits behind them are 0.
-pub fn put_bits(bytes: &[u8], start: usize, count: usize, out: &mut Vec<u8>) {
+pub fn put_bits(bytes: &[u8], start: usize, count: usize, out: &mut Vec<u8>) -> Roomy<()> {
     let (shift, num_bytes) = (start % 8, count.div_ceil(8));
     let source = &bytes[start / 8..(start + count).div_ceil(8)];
     let at = out.len();
     match shift {
-        0 => out.extend_from_slice(&source[..num_bytes]),
+        0 => out.try_append(&source[..num_bytes])?,
         _ => {
             let pairs = source.windows(2).map(|pair| pair[0] >> shift | pair[1] << (8 - shift));
-            out.extend(pairs);
+            out.try_extend(pairs)?;
             if out.len() - at < num_bytes {
-                out.push(source[source.len() - 1] >> shift);
+                out.try_push(source[source.len() - 1] >> shift)?;
             }
         }
     }
@@ -65,6 +66,7 @@ pub fn put_bits(bytes: &[u8], start: usize, count: usize, out: &mut Vec<u8>) {
             *last &= (1 << (count % 8)) - 1;
         }
     }
+    Ok(())
 }
 
 /// Values of one or more planes.
@@ -108,9 +110,7 @@ impl Values for Fixed<'_> {
         self.planes.len()
     }
 
-    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) {
-        for plane in &self.planes {
-            sink.buffer(|out| plane.put(start, end, out));
-        }
+    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) -> Roomy<()> {
+        self.planes.iter().try_for_each(|plane| sink.buffer(|out| plane.put(start, end, out)))
     }
 }

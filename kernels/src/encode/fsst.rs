@@ -8,6 +8,7 @@ use crate::encode::training::{train, Sample};
 use crate::encode::variable::{offsets, Offset};
 use crate::error::invalid;
 use crate::gil;
+use crate::room::{Gather, Grow, Roomy};
 use pyo3::prelude::*;
 
 /// Symbols are trained on so many bytes: the longer it takes to code a page, the more of them.
@@ -35,7 +36,7 @@ pub fn encode_fsst(
     let (table, ends, codes) = match wide {
         false => {
             let offsets = offsets::<u32>(raw_offsets.bytes(), data, num_values)?;
-            let (table, ends, codes) = gil::release(py, num_values + data.len() / 8, || code(&offsets, data));
+            let (table, ends, codes) = gil::release(py, num_values + data.len() / 8, || code(&offsets, data))?;
             if codes.len() > i32::MAX as usize {
                 return Err(invalid("more than 2 GiB of codes for 32-bit offsets"));
             }
@@ -43,23 +44,23 @@ pub fn encode_fsst(
         }
         true => {
             let offsets = offsets::<u64>(raw_offsets.bytes(), data, num_values)?;
-            let (table, ends, codes) = gil::release(py, num_values + data.len() / 8, || code(&offsets, data));
+            let (table, ends, codes) = gil::release(py, num_values + data.len() / 8, || code(&offsets, data))?;
             (table, OwnedBuffer::from(bytemuck::cast_vec::<u64, i64>(ends)), codes)
         }
     };
     Ok((table.into(), ends, codes.into()))
 }
 
-fn code<T: Offset>(offsets: &[T], data: &[u8]) -> (Vec<u8>, Vec<T>, Vec<u8>) {
-    let symbols = train(&sample(offsets, data));
-    let (ends, codes) = symbols::encode(&symbols, offsets, data);
-    (table(&symbols), ends, codes)
+fn code<T: Offset>(offsets: &[T], data: &[u8]) -> Roomy<(Vec<u8>, Vec<T>, Vec<u8>)> {
+    let symbols = train(&sample(offsets, data)?)?;
+    let (ends, codes) = symbols::encode(&symbols, offsets, data)?;
+    Ok((table(&symbols)?, ends, codes))
 }
 
 /// Values from all over the page, one of each stretch of it. Which one differs from stretch to stretch without order:
 /// every twentieth of numbered values would have the same last digit. Where few values have most of the bytes, these
 /// are found by places of bytes.
-fn sample<T: Offset>(offsets: &[T], data: &[u8]) -> Sample {
+fn sample<T: Offset>(offsets: &[T], data: &[u8]) -> Roomy<Sample> {
     let num_values = offsets.len() - 1;
     let value = |index: usize| &data[offsets[index].to_usize()..offsets[index + 1].to_usize()];
     let first = offsets[0].to_usize();
@@ -71,19 +72,19 @@ fn sample<T: Offset>(offsets: &[T], data: &[u8]) -> Sample {
     let mut dice = Dice(0);
     let value_bytes = (num_bytes / num_values).clamp(1, PIECE_BYTES);
     let mut pieces = Vec::new();
-    for picked in dice.spread(num_values, (wanted / value_bytes).clamp(1, num_values)) {
+    for picked in dice.spread(num_values, (wanted / value_bytes).clamp(1, num_values))? {
         let found = value(picked);
         let start = dice.below(found.len().saturating_sub(PIECE_BYTES) + 1);
-        pieces.push(&found[start..found.len().min(start + PIECE_BYTES)]);
+        pieces.try_push(&found[start..found.len().min(start + PIECE_BYTES)])?;
     }
     let missing = wanted.saturating_sub(pieces.iter().map(|piece| piece.len()).sum());
     if missing > wanted / 2 {
-        for at in dice.spread(num_bytes, missing.div_ceil(PIECE_BYTES)) {
+        for at in dice.spread(num_bytes, missing.div_ceil(PIECE_BYTES))? {
             let end = offsets.partition_point(|offset| offset.to_usize() <= first + at);
             let found = value(end - 1);
             let start = first + at - offsets[end - 1].to_usize();
             let start = start.min(found.len().saturating_sub(PIECE_BYTES));
-            pieces.push(&found[start..found.len().min(start + PIECE_BYTES)]);
+            pieces.try_push(&found[start..found.len().min(start + PIECE_BYTES)])?;
         }
     }
     Sample::new(pieces.into_iter())
@@ -101,18 +102,18 @@ impl Dice {
     }
 
     /// `count` numbers below `end`, ascending: one of each of as many stretches.
-    fn spread(&mut self, end: usize, count: usize) -> Vec<usize> {
+    fn spread(&mut self, end: usize, count: usize) -> Roomy<Vec<usize>> {
         let bound = |number: usize| (end as u128 * number as u128 / count as u128) as usize;
-        (0..count).map(|number| bound(number) + self.below(bound(number + 1) - bound(number))).collect()
+        (0..count).map(|number| bound(number) + self.below(bound(number + 1) - bound(number))).try_vec()
     }
 }
 
 /// The table as it is stored, see `decode/fsst.rs`.
-fn table(symbols: &[Symbol]) -> Vec<u8> {
+fn table(symbols: &[Symbol]) -> Roomy<Vec<u8>> {
     let mut table = vec![symbols.len() as u8, 0, 0, 1];
-    table.extend_from_slice(&MAGIC);
-    table.extend(symbols.iter().flat_map(|symbol| symbol.word.to_le_bytes()));
-    table.extend(symbols.iter().map(|symbol| symbol.length));
-    table.resize(SymbolTable::BYTES, 0);
-    table
+    table.try_append(&MAGIC)?;
+    table.try_extend(symbols.iter().flat_map(|symbol| symbol.word.to_le_bytes()))?;
+    table.try_extend(symbols.iter().map(|symbol| symbol.length))?;
+    table.try_resize(SymbolTable::BYTES, 0)?;
+    Ok(table)
 }

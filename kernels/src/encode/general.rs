@@ -7,6 +7,7 @@ use crate::decode::codec::Scheme;
 use crate::encode::chunk_values::{ChunkSink, Values};
 use crate::error::invalid;
 use crate::gil;
+use crate::room::{Grow, Roomy};
 use pyo3::prelude::*;
 use zstd::bulk::Compressor;
 
@@ -27,25 +28,26 @@ impl Deflater {
     }
 
     /// Append the size of `input` and its compressed bytes.
-    pub fn deflate(&mut self, input: &[u8], out: &mut Vec<u8>) {
+    pub fn deflate(&mut self, input: &[u8], out: &mut Vec<u8>) -> Roomy<()> {
         match self {
             Deflater::Lz4 => {
-                out.extend_from_slice(&(input.len() as u32).to_le_bytes());
+                out.try_append(&(input.len() as u32).to_le_bytes())?;
                 let at = out.len();
-                out.resize(at + lz4_flex::block::get_maximum_output_size(input.len()), 0);
+                out.try_resize(at + lz4_flex::block::get_maximum_output_size(input.len()), 0)?;
                 // The C library finds more matches in small buffers than `lz4_flex`, which only decompresses here.
                 let made = lz4::block::compress_to_buffer(input, None, false, &mut out[at..]);
                 let made = made.expect("room for the worst case");
                 out.truncate(at + made);
             }
             Deflater::Zstd(context) => {
-                out.extend_from_slice(&(input.len() as u64).to_le_bytes());
+                out.try_append(&(input.len() as u64).to_le_bytes())?;
                 let at = out.len();
-                out.resize(at + zstd::zstd_safe::compress_bound(input.len()), 0);
+                out.try_resize(at + zstd::zstd_safe::compress_bound(input.len()), 0)?;
                 let made = context.compress_to_buffer(input, &mut out[at..]).expect("room for the worst case");
                 out.truncate(at + made);
             }
         }
+        Ok(())
     }
 }
 
@@ -68,9 +70,9 @@ pub fn compress_block(
     let bytes = input.bytes();
     let block = gil::release(py, bytes.len() / 8, || {
         let mut block = Vec::new();
-        deflater.deflate(bytes, &mut block);
-        block
-    });
+        deflater.deflate(bytes, &mut block)?;
+        Roomy::Ok(block)
+    })?;
     Ok(block.into())
 }
 
@@ -97,22 +99,23 @@ impl Values for Compressed<'_> {
         self.values.num_buffers()
     }
 
-    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) {
+    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) -> Roomy<()> {
         self.plain.clear();
         let mut inner = ChunkSink { out: &mut self.plain, sizes: Vec::new() };
-        self.values.put(start, end, &mut inner);
+        self.values.put(start, end, &mut inner)?;
         let sizes = inner.sizes;
         let mut at = 0;
         for (index, &size) in sizes.iter().enumerate() {
             let buffer = &self.plain[at..at + size];
             match index {
-                0 => sink.buffer(|out| self.deflater.deflate(buffer, out)),
-                _ => sink.buffer(|out| out.extend_from_slice(buffer)),
+                0 => sink.buffer(|out| self.deflater.deflate(buffer, out))?,
+                _ => sink.buffer(|out| out.try_append(buffer))?,
             }
             at += size.next_multiple_of(8);
         }
         self.sizes.0 += sizes[0];
         self.sizes.1 += sink.sizes[sink.sizes.len() - sizes.len()];
+        Ok(())
     }
 
     fn sizes(&self) -> (usize, usize) {

@@ -12,6 +12,7 @@ use crate::decode::bitpack::GROUP;
 use crate::encode::rle::{count_runs, runs};
 use crate::encode::stats::count_changes;
 use crate::gil;
+use crate::room::{Gather, Grow, Roomy};
 use fastlanes::BitPacking;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -41,17 +42,17 @@ impl Codec {
         }
     }
 
-    fn encode(self, block: &[u16], out: &mut Vec<u8>) {
+    fn encode(self, block: &[u16], out: &mut Vec<u8>) -> Roomy<()> {
         match self {
             Codec::Flat => put_words(block, out),
             Codec::Inline => {
                 let width = bit_width(block);
-                out.extend_from_slice(&(width as u16).to_le_bytes());
-                put_group(width, block, out);
+                out.try_append(&(width as u16).to_le_bytes())?;
+                put_group(width, block, out)
             }
             Codec::OutOfLine { width } => {
                 let (full, tail) = block.split_at(block.len() / GROUP * GROUP);
-                full.chunks(GROUP).for_each(|group| put_group(width, group, out));
+                full.chunks(GROUP).try_for_each(|group| put_group(width, group, out))?;
                 match tail_is_packed(width, tail.len()) {
                     true => put_group(width, tail, out),
                     false => put_words(tail, out),
@@ -135,12 +136,12 @@ fn tail_is_packed(width: usize, count: usize) -> bool {
     width * (GROUP - count) < (WORD_BITS - width) * count
 }
 
-fn put_words(levels: &[u16], out: &mut Vec<u8>) {
-    out.extend_from_slice(bytemuck::cast_slice(levels));
+fn put_words(levels: &[u16], out: &mut Vec<u8>) -> Roomy<()> {
+    out.try_append(bytemuck::cast_slice(levels))
 }
 
 /// Append up to 1024 levels as a group, missing ones as 0.
-fn put_group(width: usize, levels: &[u16], out: &mut Vec<u8>) {
+fn put_group(width: usize, levels: &[u16], out: &mut Vec<u8>) -> Roomy<()> {
     let mut padded = [0; GROUP];
     let group = match <&[u16; GROUP]>::try_from(levels) {
         Ok(group) => group,
@@ -155,20 +156,20 @@ fn put_group(width: usize, levels: &[u16], out: &mut Vec<u8>) {
                 $($width => {
                     let mut words = [0u16; GROUP * $width / WORD_BITS];
                     BitPacking::pack::<$width, { GROUP * $width / WORD_BITS }>(group, &mut words);
-                    put_words(&words, out);
+                    put_words(&words, out)
                 })*
-                _ => {}
+                _ => Ok(()),
             }
         };
     }
-    pack!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+    pack!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
 }
 
-fn put_runs(levels: &[u16], out: &mut Vec<u8>) {
+fn put_runs(levels: &[u16], out: &mut Vec<u8>) -> Roomy<()> {
     let count = count_runs(levels);
-    out.extend_from_slice(&((count * WORD_BYTES) as u64).to_le_bytes());
-    runs(levels).for_each(|(level, _)| out.extend_from_slice(&level.to_le_bytes()));
-    out.extend(runs(levels).map(|(_, length)| length as u8));
+    out.try_append(&((count * WORD_BYTES) as u64).to_le_bytes())?;
+    runs(levels).try_for_each(|(level, _)| out.try_append(&level.to_le_bytes()))?;
+    out.try_extend(runs(levels).map(|(_, length)| length as u8))
 }
 
 /// Compress the levels between bounds, block by block, with one codec for all.
@@ -183,7 +184,7 @@ pub fn encode_levels(
     let (levels, bounds) = (Input::new(levels)?, Input::new(bounds)?);
     let (levels, bounds) = (levels.u16s()?, bounds.i64s()?);
     let blocks = cut(&levels, &bounds)?;
-    let made = gil::release(py, levels.len(), || encode_blocks(&blocks, with_rle));
+    let made = gil::release(py, levels.len(), || encode_blocks(&blocks, with_rle))?;
     Ok((made.op, made.width, made.data.into(), made.offsets.into()))
 }
 
@@ -196,19 +197,19 @@ pub struct Blocks {
 }
 
 /// Compress blocks with the codec that is best for all of them together.
-pub fn encode_blocks(blocks: &[&[u16]], with_rle: bool) -> Blocks {
+pub fn encode_blocks(blocks: &[&[u16]], with_rle: bool) -> Roomy<Blocks> {
     let codec = Sizes::measure(blocks, with_rle).best();
     let mut data = Vec::new();
     let mut offsets = vec![0];
     for block in blocks {
-        codec.encode(block, &mut data);
-        offsets.push(data.len() as i64);
+        codec.encode(block, &mut data)?;
+        offsets.try_push(data.len() as i64)?;
     }
     let width = match codec {
         Codec::OutOfLine { width } => width,
         _ => WORD_BITS,
     };
-    Blocks { op: codec.op(), width, data, offsets }
+    Ok(Blocks { op: codec.op(), width, data, offsets })
 }
 
 /// The blocks between bounds, which ascend from 0 to the number of levels.
@@ -219,5 +220,5 @@ fn cut<'a>(levels: &'a [u16], bounds: &[i64]) -> PyResult<Vec<&'a [u16]>> {
         let text = format!("bounds of blocks do not ascend from 0 to {} levels", levels.len());
         return Err(PyValueError::new_err(text));
     }
-    Ok(bounds.windows(2).map(|pair| &levels[pair[0] as usize..pair[1] as usize]).collect())
+    Ok(bounds.windows(2).map(|pair| &levels[pair[0] as usize..pair[1] as usize]).try_vec()?)
 }

@@ -4,6 +4,7 @@
 
 use crate::encode::bitpack::{words, PackWord};
 use crate::encode::chunk_values::{ChunkSink, Values};
+use crate::room::{Grow, Roomy};
 use pyo3::PyResult;
 use std::borrow::Cow;
 
@@ -42,15 +43,16 @@ impl<T: PackWord> Values for Runs<'_, T> {
         2
     }
 
-    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) {
+    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) -> Roomy<()> {
         let mut lengths = Vec::new();
         sink.buffer(|out| {
             for (value, length) in runs(&self.values[start..end]) {
-                out.extend_from_slice(bytemuck::bytes_of(&value));
-                lengths.push(length as u8);
+                out.try_append(bytemuck::bytes_of(&value))?;
+                lengths.try_push(length as u8)?;
             }
-        });
-        sink.buffer(|out| out.extend_from_slice(&lengths));
+            Ok(())
+        })?;
+        sink.buffer(|out| out.try_append(&lengths))
     }
 }
 

@@ -8,6 +8,7 @@
 //! pieces, one behind the other, are codes of the value.
 
 use crate::encode::variable::Offset;
+use crate::room::{boxed, vec_with_capacity, Grow, Roomy};
 
 const ESCAPE: u8 = 255;
 pub const SYMBOL_BYTES: usize = 8;
@@ -77,14 +78,6 @@ pub fn slot(word: u64) -> usize {
     (first.wrapping_mul(HASH_FACTOR) ^ first >> 15) as usize & (SLOTS - 1)
 }
 
-/// `count` times `value`, on the heap.
-pub fn boxed<T: Copy, const COUNT: usize>(value: T) -> Box<[T; COUNT]> {
-    match vec![value; COUNT].try_into() {
-        Ok(array) => array,
-        Err(_) => unreachable!("the vector has just that many items"),
-    }
-}
-
 /// A trained table by what is looked up in it.
 struct Coder {
     /// By the first two bytes: a symbol of two bytes, else of one, else the first byte escaped.
@@ -95,14 +88,14 @@ struct Coder {
 }
 
 impl Coder {
-    fn new(symbols: &[Symbol], separator: Option<u8>) -> Self {
+    fn new(symbols: &[Symbol], separator: Option<u8>) -> Roomy<Self> {
         let mut ones = [escaped(); 256];
         if let Some(separator) = separator {
             ones[separator as usize] = SEPARATOR;
         }
         let all = || symbols.iter().enumerate().map(|(code, each)| (code, each.word, each.length));
         all().filter(|each| each.2 == 1).for_each(|(code, word, _)| ones[word as u8 as usize] = symbol(code, 1));
-        let mut coder = Coder { short: boxed(0), ones, long: boxed(NO_SYMBOL) };
+        let mut coder = Coder { short: boxed(0)?, ones, long: boxed(NO_SYMBOL)? };
         coder.short.chunks_exact_mut(ones.len()).for_each(|row| row.copy_from_slice(&ones));
         for (code, word, length) in all() {
             match length {
@@ -114,7 +107,7 @@ impl Coder {
                 }
             }
         }
-        coder
+        Ok(coder)
     }
 
     #[inline(always)]
@@ -251,16 +244,16 @@ impl Block {
 }
 
 /// Codes of all values and where each ends.
-pub fn encode<T: Offset>(symbols: &[Symbol], offsets: &[T], data: &[u8]) -> (Vec<T>, Vec<u8>) {
+pub fn encode<T: Offset>(symbols: &[Symbol], offsets: &[T], data: &[u8]) -> Roomy<(Vec<T>, Vec<u8>)> {
     let (first, last) = (offsets[0].to_usize(), offsets[offsets.len() - 1].to_usize());
     let Some(separator) = unused_byte(&data[first..last]) else {
-        return encode_each(&Coder::new(symbols, None), offsets, data);
+        return encode_each(&Coder::new(symbols, None)?, offsets, data);
     };
-    let coder = Coder::new(symbols, Some(separator));
-    let mut block = Block { source: boxed(0), codes: boxed(0), ends: boxed(0), stretches: Default::default() };
-    let mut ends = Vec::with_capacity(offsets.len());
-    let mut codes: Vec<u8> = Vec::with_capacity(last - first);
-    ends.push(T::from_usize(0));
+    let coder = Coder::new(symbols, Some(separator))?;
+    let mut block = Block { source: boxed(0)?, codes: boxed(0)?, ends: boxed(0)?, stretches: Default::default() };
+    let mut ends = vec_with_capacity(offsets.len())?;
+    let mut codes: Vec<u8> = vec_with_capacity(last - first)?;
+    ends.try_push(T::from_usize(0))?;
     let mut next = Place::default();
     while next.value + 1 < offsets.len() {
         next = block.fill(offsets, data, next, separator);
@@ -268,18 +261,18 @@ pub fn encode<T: Offset>(symbols: &[Symbol], offsets: &[T], data: &[u8]) -> (Vec
         coder.run(&mut block);
         for (begun, done) in begun.iter().zip(&block.stretches) {
             let at = codes.len();
-            codes.extend_from_slice(&block.codes[begun.to()..done.to()]);
+            codes.try_append(&block.codes[begun.to()..done.to()])?;
             let found = &block.ends[begun.value as usize..done.value as usize - usize::from(begun.goes_on)];
-            ends.extend(found.iter().map(|&end| T::from_usize(at + end as usize - begun.to())));
+            ends.try_extend(found.iter().map(|&end| T::from_usize(at + end as usize - begun.to())))?;
         }
     }
-    (ends, codes)
+    Ok((ends, codes))
 }
 
 /// The same for values that have no byte to spare, as text never is.
-fn encode_each<T: Offset>(coder: &Coder, offsets: &[T], data: &[u8]) -> (Vec<T>, Vec<u8>) {
-    let (mut ends, mut codes) = (Vec::with_capacity(offsets.len()), Vec::new());
-    ends.push(T::from_usize(0));
+fn encode_each<T: Offset>(coder: &Coder, offsets: &[T], data: &[u8]) -> Roomy<(Vec<T>, Vec<u8>)> {
+    let (mut ends, mut codes) = (vec_with_capacity(offsets.len())?, Vec::new());
+    ends.try_push(T::from_usize(0))?;
     for bounds in offsets.windows(2) {
         let mut rest = &data[bounds[0].to_usize()..bounds[1].to_usize()];
         while let Some(&first) = rest.first() {
@@ -287,15 +280,15 @@ fn encode_each<T: Offset>(coder: &Coder, offsets: &[T], data: &[u8]) -> (Vec<T>,
                 Some(&bytes) => coder.find(u64::from_le_bytes(bytes)),
                 None => coder.find_last(rest),
             };
-            codes.push((found >> 8) as u8);
+            codes.try_push((found >> 8) as u8)?;
             if found == escaped() {
-                codes.push(first);
+                codes.try_push(first)?;
             }
             rest = &rest[(found & LENGTH) as usize..];
         }
-        ends.push(T::from_usize(codes.len()));
+        ends.try_push(T::from_usize(codes.len()))?;
     }
-    (ends, codes)
+    Ok((ends, codes))
 }
 
 /// A byte that does not occur; UTF-8 has some.

@@ -9,7 +9,8 @@
 //! that is taken out costs what its bytes take with the symbols that are left. The dearest pairs replace the cheapest
 //! symbols, some at a time. The best table of all is kept.
 
-use super::symbols::{boxed, slot, Symbol, SLOTS, SYMBOLS_MAX, SYMBOL_BYTES};
+use super::symbols::{slot, Symbol, SLOTS, SYMBOLS_MAX, SYMBOL_BYTES};
+use crate::room::{boxed, Copied, Gather, Grow, Roomy};
 
 /// Generations; each of them codes one share more of the sample than the one before.
 const GENERATIONS: usize = 8;
@@ -32,14 +33,14 @@ pub struct Sample {
 }
 
 impl Sample {
-    pub fn new(pieces: impl Iterator<Item = impl AsRef<[u8]>>) -> Self {
+    pub fn new(pieces: impl Iterator<Item = impl AsRef<[u8]>>) -> Roomy<Self> {
         let (mut bytes, mut ends) = (Vec::new(), vec![0]);
         for piece in pieces {
-            bytes.extend_from_slice(piece.as_ref());
-            ends.push(bytes.len());
+            bytes.try_append(piece.as_ref())?;
+            ends.try_push(bytes.len())?;
         }
-        bytes.resize(bytes.len() + SYMBOL_BYTES, 0);
-        Sample { bytes, ends }
+        bytes.try_resize(bytes.len() + SYMBOL_BYTES, 0)?;
+        Ok(Sample { bytes, ends })
     }
 }
 
@@ -76,18 +77,18 @@ const NO_CODE: u16 = u16::MAX;
 const NO_LONG: Long = Long { word: 1, mask: 0, code: NO_CODE };
 
 impl Counter {
-    fn new() -> Self {
+    fn new() -> Roomy<Self> {
         let byte = |code: usize| Symbol { word: code as u64 & 0xFF, length: 1 };
-        Counter {
+        Ok(Counter {
             symbols: std::array::from_fn(byte),
             ones: std::array::from_fn(|byte| byte as u16),
-            twos: boxed(NO_CODE),
-            longs: boxed(NO_LONG),
+            twos: boxed(NO_CODE)?,
+            longs: boxed(NO_LONG)?,
             num_symbols: 0,
             counts: [0; CODES],
-            pair_counts: boxed(0),
+            pair_counts: boxed(0)?,
             pairs: Vec::new(),
-        }
+        })
     }
 
     /// Symbols in place of those before.
@@ -126,7 +127,7 @@ impl Counter {
     }
 
     /// Code `shares` values of every `GENERATIONS`; returns the bytes of the codes.
-    fn count(&mut self, sample: &Sample, shares: usize, pairs: Pairs) -> usize {
+    fn count(&mut self, sample: &Sample, shares: usize, pairs: Pairs) -> Roomy<usize> {
         self.pairs.iter().for_each(|&pair| self.pair_counts[pair as usize] = 0);
         self.pairs.clear();
         self.counts.fill(0);
@@ -145,9 +146,9 @@ impl Counter {
                 let first = symbol.word as u8 as usize;
                 let is_long = pairs == Pairs::AndFirstBytes && symbol.length > 1;
                 if let Some(before) = before {
-                    self.count_pair(before, code);
+                    self.count_pair(before, code)?;
                     if is_long {
-                        self.count_pair(before, first);
+                        self.count_pair(before, first)?;
                     }
                 }
                 self.counts[first] += u32::from(is_long);
@@ -155,16 +156,17 @@ impl Counter {
                 at += symbol.length as usize;
             }
         }
-        num_bytes
+        Ok(num_bytes)
     }
 
     #[inline(always)]
-    fn count_pair(&mut self, before: usize, code: usize) {
+    fn count_pair(&mut self, before: usize, code: usize) -> Roomy<()> {
         let pair = before * CODES + code;
         if self.pair_counts[pair] == 0 {
-            self.pairs.push(pair as u32);
+            self.pairs.try_push(pair as u32)?;
         }
         self.pair_counts[pair] = self.pair_counts[pair].saturating_add(1);
+        Ok(())
     }
 
     /// Pairs that occurred twice and more, and how often.
@@ -213,13 +215,13 @@ struct Candidates {
 
 impl Candidates {
     /// Forget all of them, and expect no more than so many.
-    fn start(&mut self, expected: usize) {
+    fn start(&mut self, expected: usize) -> Roomy<()> {
         self.found.clear();
         self.places.clear();
-        self.places.resize((2 * expected).next_power_of_two(), 0);
+        self.places.try_resize((2 * expected).next_power_of_two(), 0)
     }
 
-    fn add(&mut self, symbol: Symbol, gain: u32) {
+    fn add(&mut self, symbol: Symbol, gain: u32) -> Roomy<()> {
         let key = symbol.word.wrapping_add(symbol.length as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let mask = self.places.len() - 1;
         let mut place = key as usize & mask;
@@ -228,51 +230,52 @@ impl Candidates {
                 0 => break,
                 other if self.found[other as usize - 1].0 == symbol => {
                     self.found[other as usize - 1].1 += gain;
-                    return;
+                    return Ok(());
                 }
                 _ => place = (place + 1) & mask,
             }
         }
-        self.found.push((symbol, gain));
+        self.found.try_push((symbol, gain))?;
         self.places[place] = self.found.len() as u32;
+        Ok(())
     }
 
     /// The best of them, best first; of equals those that were found first.
-    fn best(&mut self) -> impl Iterator<Item = (Symbol, u32)> + '_ {
+    fn best(&mut self) -> Roomy<impl Iterator<Item = (Symbol, u32)> + '_> {
         self.ranks.clear();
-        self.ranks
-            .extend((0u32..).zip(&self.found).map(|(place, &(_, gain))| u64::from(!gain) << 32 | u64::from(place)));
+        let ranks = (0u32..).zip(&self.found).map(|(place, &(_, gain))| u64::from(!gain) << 32 | u64::from(place));
+        self.ranks.try_extend(ranks)?;
         if self.ranks.len() > SORTED_MAX {
             self.ranks.select_nth_unstable(SORTED_MAX);
             self.ranks.truncate(SORTED_MAX);
         }
         self.ranks.sort_unstable();
-        self.ranks.iter().map(|&rank| self.found[rank as u32 as usize])
+        Ok(self.ranks.iter().map(|&rank| self.found[rank as u32 as usize]))
     }
 }
 
 /// The symbols of a table for values like these.
-pub fn train(sample: &Sample) -> Vec<Symbol> {
-    let mut counter = Counter::new();
+pub fn train(sample: &Sample) -> Roomy<Vec<Symbol>> {
+    let mut counter = Counter::new()?;
     let mut candidates = Candidates { found: Vec::new(), places: Vec::new(), ranks: Vec::new() };
     let mut symbols = Vec::new();
     for generation in 1..=GENERATIONS {
         counter.load(&symbols);
         let is_last = generation == GENERATIONS;
-        counter.count(sample, generation, if is_last { Pairs::None } else { Pairs::AndFirstBytes });
-        symbols = next_generation(&counter, &mut candidates, generation);
+        counter.count(sample, generation, if is_last { Pairs::None } else { Pairs::AndFirstBytes })?;
+        symbols = next_generation(&counter, &mut candidates, generation)?;
     }
     exchange(&mut counter, &mut candidates, sample, symbols)
 }
 
-fn next_generation(counter: &Counter, candidates: &mut Candidates, generation: usize) -> Vec<Symbol> {
-    candidates.start(CODES + counter.pairs.len());
+fn next_generation(counter: &Counter, candidates: &mut Candidates, generation: usize) -> Roomy<Vec<Symbol>> {
+    candidates.start(CODES + counter.pairs.len())?;
     let is_last = generation == GENERATIONS;
     let count_min = if is_last { 1 } else { (generation * 5).div_ceil(GENERATIONS) as u32 };
     for (symbol, &count) in counter.symbols.iter().zip(&counter.counts).take(FIRST_SYMBOL + counter.num_symbols) {
         if count >= count_min {
             let weight = if symbol.length == 1 { BYTE_WEIGHT } else { symbol.length as u32 };
-            candidates.add(*symbol, count * weight);
+            candidates.add(*symbol, count * weight)?;
         }
     }
     if !is_last {
@@ -280,15 +283,15 @@ fn next_generation(counter: &Counter, candidates: &mut Candidates, generation: u
             let before = counter.symbols[before];
             if (before.length as usize) < SYMBOL_BYTES {
                 let joined = before.join(counter.symbols[code]);
-                candidates.add(joined, count * joined.length as u32);
+                candidates.add(joined, count * joined.length as u32)?;
             }
         }
     }
     let mut is_taken = [false; SLOTS];
-    let best = candidates.best().map(|(symbol, _)| symbol);
+    let best = candidates.best()?.map(|(symbol, _)| symbol);
     best.filter(|symbol| symbol.length < 3 || !std::mem::replace(&mut is_taken[slot(symbol.word)], true))
         .take(SYMBOLS_MAX)
-        .collect()
+        .try_vec()
 }
 
 /// Replace symbols by joined pairs that save more.
@@ -297,21 +300,21 @@ fn exchange(
     candidates: &mut Candidates,
     sample: &Sample,
     mut symbols: Vec<Symbol>,
-) -> Vec<Symbol> {
+) -> Roomy<Vec<Symbol>> {
     let (mut best, mut best_bytes) = (Vec::new(), usize::MAX);
     for round in 0..=EXCHANGES {
         counter.load(&symbols);
         let pairs = if round == EXCHANGES { Pairs::None } else { Pairs::Neighbours };
-        let num_bytes = counter.count(sample, GENERATIONS, pairs);
+        let num_bytes = counter.count(sample, GENERATIONS, pairs)?;
         if num_bytes < best_bytes {
-            (best, best_bytes) = (symbols.clone(), num_bytes);
+            (best, best_bytes) = (symbols.try_to_vec()?, num_bytes);
         }
         let exchanged_max = EXCHANGED_MAX * (EXCHANGES - round) / EXCHANGES;
-        if exchanged_max == 0 || !exchange_some(counter, candidates, &mut symbols, exchanged_max) {
+        if exchanged_max == 0 || !exchange_some(counter, candidates, &mut symbols, exchanged_max)? {
             break;
         }
     }
-    best
+    Ok(best)
 }
 
 /// Replace up to `exchanged_max` symbols; whether any was.
@@ -320,16 +323,16 @@ fn exchange_some(
     candidates: &mut Candidates,
     symbols: &mut Vec<Symbol>,
     exchanged_max: usize,
-) -> bool {
-    let costs: Vec<u32> = (0..symbols.len()).map(|place| cost(counter, FIRST_SYMBOL + place)).collect();
-    let mut cheapest: Vec<usize> = (0..symbols.len()).collect();
-    cheapest.sort_by_key(|&place| costs[place]);
+) -> Roomy<bool> {
+    let costs: Vec<u32> = (0..symbols.len()).map(|place| cost(counter, FIRST_SYMBOL + place)).try_vec()?;
+    let mut cheapest: Vec<usize> = (0..symbols.len()).try_vec()?;
+    cheapest.sort_unstable_by_key(|&place| (costs[place], place));
     let mut cheapest = cheapest.into_iter().peekable();
-    find_joined(counter, candidates);
+    find_joined(counter, candidates)?;
     // A symbol that is new stays for this round, and so does the slot that it has.
     let (mut is_new, mut has_new) = ([false; SYMBOLS_MAX], [false; SLOTS]);
     let mut num_exchanged = 0;
-    for (symbol, gain) in candidates.best() {
+    for (symbol, gain) in candidates.best()? {
         if num_exchanged == exchanged_max {
             break;
         }
@@ -342,7 +345,7 @@ fn exchange_some(
             Some(place) if costs[place] < gain => place,
             Some(_) => continue,
             None if symbols.len() < SYMBOLS_MAX => {
-                symbols.push(symbol);
+                symbols.try_push(symbol)?;
                 symbols.len() - 1
             }
             None => {
@@ -358,7 +361,7 @@ fn exchange_some(
         slot.into_iter().for_each(|slot| has_new[slot] = true);
         num_exchanged += 1;
     }
-    num_exchanged > 0
+    Ok(num_exchanged > 0)
 }
 
 /// Bytes by which the sample would grow without a symbol.
@@ -370,15 +373,16 @@ fn cost(counter: &Counter, code: usize) -> u32 {
 }
 
 /// Pairs as symbols, and bytes that are none yet, with the bytes by which the sample would shrink.
-fn find_joined(counter: &Counter, candidates: &mut Candidates) {
-    candidates.start(CODES + counter.pairs.len());
+fn find_joined(counter: &Counter, candidates: &mut Candidates) -> Roomy<()> {
+    candidates.start(CODES + counter.pairs.len())?;
     for byte in (0..FIRST_SYMBOL).filter(|&byte| counter.counts[byte] > 1) {
-        candidates.add(counter.symbols[byte], counter.counts[byte]);
+        candidates.add(counter.symbols[byte], counter.counts[byte])?;
     }
     for (before, code, count) in counter.frequent_pairs() {
         let (first, second) = (counter.symbols[before], counter.symbols[code]);
         if (first.length + second.length) as usize <= SYMBOL_BYTES {
-            candidates.add(first.join(second), count * (code_bytes(before) + code_bytes(code) - 1) as u32);
+            candidates.add(first.join(second), count * (code_bytes(before) + code_bytes(code) - 1) as u32)?;
         }
     }
+    Ok(())
 }

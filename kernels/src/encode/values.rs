@@ -9,6 +9,7 @@ use crate::encode::general::Compressed;
 use crate::encode::rle::Runs;
 use crate::encode::variable::Variable;
 use crate::error::invalid;
+use crate::room::Grow;
 use pyo3::PyResult;
 
 /// What a page is encoded from.
@@ -76,13 +77,13 @@ fn list_planes<'a>(codec: &Codec, job: &Job<'a>) -> PyResult<Vec<Plane<'a>>> {
     while let Codec::FixedSizeList { items, has_validity, values } = codec {
         count = count.checked_mul(*items).ok_or_else(|| invalid("a fixed-size list beyond memory"))?;
         if *has_validity {
-            planes.push(Plane::new(next()?, count, job.num_values)?);
+            planes.try_push(Plane::new(next()?, count, job.num_values)?)?;
         }
         codec = values;
     }
     let bits = codec.bits().and_then(|bits| bits.checked_mul(count));
     let bits = bits.ok_or_else(|| invalid("items of a fixed-size list that are not fixed-width values"))?;
-    planes.push(Plane::new(next()?, bits, job.num_values)?);
+    planes.try_push(Plane::new(next()?, bits, job.num_values)?)?;
     match sources.len() {
         0 => Ok(planes),
         left => Err(invalid(format!("{left} buffers too many for a fixed-size list"))),

@@ -3,6 +3,7 @@
 
 use crate::encode::chunk_values::{ChunkSink, Values};
 use crate::error::invalid;
+use crate::room::{copied, Grow, Roomy};
 use bytemuck::Pod;
 use pyo3::PyResult;
 use std::borrow::Cow;
@@ -44,7 +45,7 @@ pub fn offsets<'a, T: Offset>(bytes: &'a [u8], data: &[u8], num_values: usize) -
     };
     let offsets: Cow<'a, [T]> = match bytemuck::try_cast_slice(bytes) {
         Ok(offsets) => Cow::Borrowed(offsets),
-        Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
+        Err(_) => Cow::Owned(copied(bytes)?),
     };
     let ascends = offsets.windows(2).fold(true, |ascends, pair| ascends & (pair[0].to_usize() <= pair[1].to_usize()));
     if !ascends || offsets[num_values].to_usize() > data.len() {
@@ -100,19 +101,19 @@ impl<T: Offset> Values for Variable<'_, T> {
         count.min(left)
     }
 
-    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) {
+    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) -> Roomy<()> {
         let offsets = &self.offsets[start..=end];
         let (first, last) = (offsets[0].to_usize(), offsets[end - start].to_usize());
         let head = size_of_val(offsets);
         sink.buffer(|out| {
             let at = out.len();
-            out.resize(at + head, 0);
+            out.try_resize(at + head, 0)?;
             for (slot, offset) in out[at..].chunks_exact_mut(size_of::<T>()).zip(offsets) {
                 slot.copy_from_slice(bytemuck::bytes_of(&T::from_usize(offset.to_usize() - first + head)));
             }
-            out.extend_from_slice(&self.data[first..last]);
+            out.try_append(&self.data[first..last])?;
             let size = (out.len() - at).next_multiple_of(size_of::<T>());
-            out.resize(at + size, PAD);
-        });
+            out.try_resize(at + size, PAD)
+        })
     }
 }

@@ -11,6 +11,7 @@
 use crate::container::columns::{PageEntry, Wire};
 use crate::error::invalid;
 use crate::levels::leaf::LeafParts;
+use crate::room::{vec_with_capacity, Copied, Gather, Grow};
 use crate::sink::bytes_of;
 use crate::take::array_page::Around;
 use crate::take::join::Part;
@@ -80,7 +81,7 @@ struct Numbers {
 
 impl Outline {
     fn of(message: &[u8]) -> Option<(Vec<u8>, Numbers)> {
-        let (mut out, mut numbers) = (Vec::with_capacity(message.len() + 2), Numbers::default());
+        let (mut out, mut numbers) = (vec_with_capacity(message.len() + 2).ok()?, Numbers::default());
         add(message, false, &mut numbers, &mut out)?;
         Some((out, numbers))
     }
@@ -96,12 +97,12 @@ fn add(message: &[u8], are_items: bool, numbers: &mut Numbers, out: &mut Vec<u8>
     let mut wire = Wire(message);
     let kind = (wire.tag()? & 0x87 == 2).then_some(message[0])?;
     let fields = wire.bytes()?;
-    out.push(kind);
+    out.try_push(kind).ok()?;
     let (mut rest, mut seen) = (Wire(fields), 0u16);
     while !rest.0.is_empty() {
         let start = rest.0;
         let tag = rest.tag().filter(|tag| *tag < 0x80)?;
-        out.push(tag);
+        out.try_push(tag).ok()?;
         let number = match (kind, tag) {
             (BINARY, 0x18) | (LIST, 0x10) => Some(&mut numbers.adjustment),
             (DICTIONARY, 0x18) | (LIST, 0x18) => Some(&mut numbers.num_items),
@@ -122,12 +123,12 @@ fn add(message: &[u8], are_items: bool, numbers: &mut Numbers, out: &mut Vec<u8>
                     0 => drop(rest.varint()?),
                     _ => drop(rest.bytes()?),
                 }
-                out.extend_from_slice(&start[1..start.len() - rest.0.len()]);
+                out.try_append(&start[1..start.len() - rest.0.len()]).ok()?;
             }
             _ => return None,
         }
     }
-    out.push(END);
+    out.try_push(END).ok()?;
     wire.0.is_empty().then_some(())
 }
 
@@ -163,7 +164,7 @@ impl KnownArray {
             }
         };
         let message = outline(&message)?;
-        let parts = (0..num_bitmaps).map(|_| Part::Bytes).chain(values).collect(); // of bitmaps there are none
+        let parts = (0..num_bitmaps).map(|_| Part::Bytes).chain(values).try_vec()?; // of bitmaps there are none
         Ok(KnownArray { message, num_buffers, places, kind, has_bitmap, num_bitmaps, around, lists, parts })
     }
 
@@ -186,20 +187,20 @@ impl KnownArray {
         let mut places = self.places.iter();
         let mut next = |count: usize, bits: usize| part(page, *places.next()?, count, bits, file);
         if self.has_bitmap {
-            parts.push(next(num_items, 1)?);
+            parts.try_push(next(num_items, 1)?).ok()?;
         }
         let end_max = numbers.adjustment.saturating_sub(1);
         let values = match self.kind {
             Kind::Fixed(bits) => {
-                parts.push(next(num_items, bits)?);
+                parts.try_push(next(num_items, bits)?).ok()?;
                 Values::Fixed { bits }
             }
             Kind::Strings { wide } => {
                 if num_items > 0 && numbers.adjustment == 0 {
                     return None;
                 }
-                parts.push(next(num_items, END_BITS)?);
-                parts.push(next(usize::try_from(end_max).ok()?, 8)?);
+                parts.try_push(next(num_items, END_BITS)?).ok()?;
+                parts.try_push(next(usize::try_from(end_max).ok()?, 8)?).ok()?;
                 Values::Strings { coding: Coding::new((numbers.adjustment, end_max, wide)) }
             }
             Kind::Codes => {
@@ -208,16 +209,16 @@ impl KnownArray {
                     return None;
                 }
                 let in_dictionary = numbers.num_items as usize;
-                parts.push(next(num_items, 8)?);
-                parts.push(next(in_dictionary, END_BITS)?);
-                parts.push(next(usize::try_from(end_max).ok()?, 8)?);
+                parts.try_push(next(num_items, 8)?).ok()?;
+                parts.try_push(next(in_dictionary, END_BITS)?).ok()?;
+                parts.try_push(next(usize::try_from(end_max).ok()?, 8)?).ok()?;
                 let coding = Coding::new((numbers.adjustment, end_max, false));
                 Values::Codes { num_items: in_dictionary, coding }
             }
         };
         let rows = ArrayRows {
             num_rows: usize::try_from(num_rows).ok()?,
-            around: self.around.clone(),
+            around: self.around.try_to_vec().ok()?,
             lists,
             has_bitmap: self.has_bitmap,
             num_bitmaps: self.num_bitmaps,
@@ -244,7 +245,7 @@ impl Lists {
         if !fits {
             return None;
         }
-        parts.push(part(page, self.place, usize::try_from(page.num_rows).ok()?, END_BITS, file)?);
+        parts.try_push(part(page, self.place, usize::try_from(page.num_rows).ok()?, END_BITS, file)?).ok()?;
         Some(Coding::new((numbers.adjustment, num_items, self.wide)))
     }
 }

@@ -4,6 +4,7 @@ use crate::batches::whole::{ending, File, Leaf, LeafIn};
 use crate::files::Known;
 use crate::levels::layers::LayerOut;
 use crate::levels::leaf::{self, LeafParts};
+use crate::room::{Gather, GatherOptions, GatherResults};
 use crate::take::join::Part;
 use pyo3::prelude::*;
 
@@ -28,7 +29,7 @@ impl KnownBatches {
         rows_max: usize,
         shared_bytes_max: usize,
     ) -> PyResult<Self> {
-        let leaves = leaves.into_iter().map(Leaf::new).collect::<PyResult<_>>()?;
+        let leaves = leaves.into_iter().map(Leaf::new).try_vec_of()?;
         Ok(KnownBatches { leaves, num_ids, metadata_bytes_max, rows_max, shared_bytes_max })
     }
 
@@ -69,8 +70,8 @@ impl Known for KnownBatches {
             let found = file.decode(*leaf, self.rows_max, self.shared_bytes_max)?;
             let (validity, null_count) = (found.validity, found.null_count);
             let layer = LayerOut { length: found.num_rows, validity, null_count, offsets: None };
-            Some((found.num_rows, found.values.into_iter().map(Some).collect(), vec![layer]))
+            Some((found.num_rows, found.values.into_iter().map(Some).try_vec().ok()?, vec![layer]))
         };
-        self.leaves.iter().map(leaf).collect()
+        self.leaves.iter().map(leaf).try_some().ok()?
     }
 }

@@ -11,6 +11,7 @@ use crate::files::known_array::{ArrayIn, KnownArray};
 use crate::files::known_page::{KnownPage, PageIn};
 use crate::files::Known;
 use crate::levels::leaf::{Leaf, LeafParts};
+use crate::room::{Copied, GatherOptions, GatherResults};
 use crate::take::join::Part;
 use pyo3::prelude::*;
 use std::ops::Range;
@@ -64,7 +65,7 @@ impl KnownFiles {
         alignment: u64,
         rows_max: u64,
     ) -> PyResult<Self> {
-        let shapes: Vec<Shape> = shapes.into_iter().map(Shape::new).collect::<PyResult<_>>()?;
+        let shapes: Vec<Shape> = shapes.into_iter().map(Shape::new).try_vec_of()?;
         let num_leaves = shapes.first().map_or(0, |shape| shape.leaves.len());
         for at in 0..num_leaves {
             let mut known = shapes.iter().flat_map(|shape| shape.leaves.get(at)).flat_map(|(_, known)| known);
@@ -90,9 +91,9 @@ impl KnownFiles {
 impl Shape {
     fn new(shape: ShapeIn<'_>) -> PyResult<Self> {
         let ((version, schema, num_columns), (page_type, alignment), headers, leaves) = shape;
-        let known = |pages: Vec<PagesIn<'_>>| pages.into_iter().map(KnownLeaf::new).collect::<PyResult<Vec<_>>>();
-        let leaves = leaves.into_iter().map(|(columns, pages)| Ok((columns, known(pages)?)));
-        let leaves = leaves.collect::<PyResult<_>>()?;
+        let known = |pages: Vec<PagesIn<'_>>| pages.into_iter().map(KnownLeaf::new).try_vec_of();
+        let leaves = leaves.into_iter().map(|(columns, pages)| PyResult::Ok((columns, known(pages)?)));
+        let leaves = leaves.try_vec_of()?;
         Ok(Shape { version, schema, num_columns, page_type, alignment: alignment.max(1), headers, leaves })
     }
 }
@@ -123,7 +124,7 @@ impl KnownLeaf {
         let place = |(&at, &size): (&u64, &u64)| -> Option<Range<usize>> {
             Some(usize::try_from(at).ok()?..usize::try_from(at.checked_add(size)?).ok()?)
         };
-        let buffers = entry.offsets.iter().zip(&entry.sizes).map(place).collect::<Option<Vec<_>>>()?;
+        let buffers = entry.offsets.iter().zip(&entry.sizes).map(place).try_some().ok()??;
         page.decode(entry.layout, entry.num_rows, &buffers, file, rows_max)
     }
 }
@@ -134,7 +135,7 @@ impl Known for KnownFiles {
     }
 
     fn parts(&self, leaf: usize) -> Option<Vec<Part>> {
-        self.shapes.iter().find_map(|shape| Some(shape.leaves.get(leaf)?.1.first()?.parts().to_vec()))
+        self.shapes.iter().find_map(|shape| Some(shape.leaves.get(leaf)?.1.first()?.parts().try_to_vec().ok()?))
     }
 
     fn read(&self, file: &[u8], num_rows: u64) -> Option<Vec<LeafParts>> {
@@ -164,12 +165,12 @@ impl Known for KnownFiles {
             return None;
         }
         let leaf = |(columns, known): &(Vec<i64>, Vec<KnownLeaf>)| {
-            let pages = columns.iter().map(page).collect::<Option<Vec<_>>>()?;
+            let pages = columns.iter().map(page).try_some().ok()??;
             if pages.first()?.num_rows != num_rows {
                 return None;
             }
             known.iter().find_map(|one| one.decode(&pages, file, self.rows_max))
         };
-        shape.leaves.iter().map(leaf).collect()
+        shape.leaves.iter().map(leaf).try_some().ok()?
     }
 }

@@ -16,7 +16,8 @@ use crate::levels::layers::LayerOut;
 use crate::levels::leaf::LeafParts;
 use crate::miniblock::page::Page;
 use crate::miniblock::whole::Whole;
-use crate::sink::{bytes_of, vec_with_capacity, Offsets};
+use crate::room::{vec_with_capacity, Copied, GatherResults, Grow, Roomy};
+use crate::sink::{bytes_of, Offsets};
 use crate::take::join::{parts_of, Part};
 use pyo3::prelude::*;
 use std::ops::Range;
@@ -111,7 +112,7 @@ impl<'a> Segments<'a> {
                 NUM_ITEMS | NUM_DICTIONARY_ITEMS => {
                     let number = wire.varint()?;
                     *(if tag == NUM_ITEMS { &mut found.num_items } else { &mut found.num_dictionary_items }) = number;
-                    found.parts.push((start, &layout[start..value_at]));
+                    found.parts.try_push((start, &layout[start..value_at])).ok()?;
                     start = layout.len() - wire.0.len();
                 }
                 tag if tag & 7 == 0 => drop(wire.varint()?),
@@ -119,7 +120,7 @@ impl<'a> Segments<'a> {
                 _ => return None,
             }
         }
-        found.parts.push((start, &layout[start..]));
+        found.parts.try_push((start, &layout[start..])).ok()?;
         Some(found)
     }
 
@@ -139,7 +140,7 @@ impl Around {
                 Some((segment, start - found.parts[segment].0, end - start))
             }
         };
-        let segments = found.parts.iter().map(|(_, part)| part.to_vec()).collect();
+        let segments = found.parts.iter().map(|(_, part)| part.try_to_vec()).try_vec_of().ok()?;
         Some(Around { segments, hole, is_mini_block })
     }
 
@@ -181,7 +182,7 @@ impl KnownPage {
             (Some((before, behind, wide, has_lists, dictionary)), None) => {
                 let (start, end) = hole.unwrap_or((0, 0));
                 let own = layout.get(start..end).ok_or_else(|| invalid("symbols outside of the message"))?;
-                let page = Page::parse(&[&before[..], own, &behind].concat())?;
+                let page = Page::parse(&joined([&before[..], own, &behind])?)?;
                 let dictionary = dictionary.map(|program| codec_of(&program)).transpose()?.map(Arc::new);
                 let expected = 2 + usize::from(dictionary.is_some()) + usize::from(has_lists);
                 if num_buffers != expected || page.rep.is_some() != has_lists {
@@ -231,7 +232,7 @@ impl KnownPage {
                 }
                 match buffers.first() {
                     None => repeat(*kind, found.hole, num_rows),
-                    Some(place) => repeat_scalar(*kind, file.get(place.clone())?, num_rows),
+                    Some(place) => repeat_scalar(*kind, file.get(place.start..place.end)?, num_rows),
                 }
             }
         }
@@ -257,20 +258,21 @@ impl MiniBlock {
         let page = match &self.page {
             Some(page) => page,
             None => {
-                own = Page::parse(&[&self.program.0[..], found.hole, &self.program.1].concat()).ok()?;
+                own = Page::parse(&joined([&self.program.0[..], found.hole, &self.program.1]).ok()?).ok()?;
                 &own
             }
         };
         let mut places = buffers.iter();
-        let mut next = || file.get(places.next()?.clone());
+        let mut next = || places.next().and_then(|place| file.get(place.start..place.end));
         let (words, chunks) = (next()?, next()?);
         let items = if self.dictionary.is_some() { next()? } else { &[] };
         let repetition = if self.has_lists { next()? } else { &[] };
+        let dictionary = self.dictionary.clone(); // room: a reference
         let whole = Whole {
             wide: self.wide,
             num_items: found.num_items as i64,
             num_rows: self.has_lists.then_some(num_rows),
-            dictionary: self.dictionary.clone().map(|codec| (codec, found.num_dictionary_items as usize)),
+            dictionary: dictionary.map(|codec| (codec, found.num_dictionary_items as usize)),
             chunks_bytes: chunks.len() as i64,
             words,
             chunks,
@@ -281,16 +283,21 @@ impl MiniBlock {
     }
 }
 
+/// Parts one behind the other.
+fn joined(parts: [&[u8]; 3]) -> Roomy<Vec<u8>> {
+    let mut all = Vec::new();
+    parts.iter().try_for_each(|part| all.try_append(part))?;
+    Ok(all)
+}
+
 /// A leaf that lies directly in its rows.
 fn plain_leaf(num_rows: usize, values: Vec<OwnedBuffer>) -> LeafParts {
     let layer = LayerOut { length: num_rows, validity: None, null_count: 0, offsets: None };
-    (num_rows, values.into_iter().map(Some).collect(), vec![layer])
+    (num_rows, values.into_iter().map(Some).collect(), vec![layer]) // room: one buffer or two
 }
 
 fn zeros(num_bytes: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec_with_capacity(num_bytes).ok()?;
-    bytes.resize(num_bytes, 0);
-    Some(bytes)
+    crate::room::zeros(num_bytes).ok()
 }
 
 /// Rows without a value.
@@ -311,7 +318,7 @@ fn nulls(kind: ConstantKind, num_rows: usize) -> Option<LeafParts> {
 fn ends<O: TryFrom<usize> + Clone>(length: usize, count: usize, wrap: fn(Vec<O>) -> Offsets) -> Option<OwnedBuffer> {
     let mut offsets = vec_with_capacity(count + 1).ok()?;
     for at in 0..=count {
-        offsets.push(O::try_from(at.checked_mul(length)?).ok()?);
+        offsets.push(O::try_from(at.checked_mul(length)?).ok()?); // room: reserved
     }
     Some(wrap(offsets).into())
 }
@@ -319,7 +326,7 @@ fn ends<O: TryFrom<usize> + Clone>(length: usize, count: usize, wrap: fn(Vec<O>)
 fn copies(value: &[u8], count: usize) -> Option<Vec<u8>> {
     let mut bytes = vec_with_capacity(value.len().checked_mul(count)?).ok()?;
     for _ in 0..count {
-        bytes.extend_from_slice(value);
+        bytes.extend_from_slice(value); // room: reserved
     }
     Some(bytes)
 }

@@ -8,6 +8,7 @@ pub mod known_page;
 use crate::buffer::Input;
 use crate::error::invalid;
 use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
+use crate::room::{vec_with_capacity, GatherResults, Grow};
 use crate::take::join::{join_leaves, Part};
 use pyo3::prelude::*;
 
@@ -23,11 +24,11 @@ trait Known: Sync {
 
     /// The leaves of the first files, as many as are known, and how many these are.
     fn leaves(&self, files: &[(Input, u64)]) -> PyResult<(usize, Vec<LeafParts>)> {
-        let mut found: Vec<Vec<LeafParts>> = (0..self.num_leaves()).map(|_| Vec::with_capacity(files.len())).collect();
+        let mut found = (0..self.num_leaves()).map(|_| vec_with_capacity(files.len())).try_vec_of()?;
         let mut count = 0;
         for (input, rows) in files {
             let Some(leaves) = self.read(input.bytes(), *rows) else { break };
-            found.iter_mut().zip(leaves).for_each(|(of_files, leaf)| of_files.push(leaf));
+            found.iter_mut().zip(leaves).try_for_each(|(of_files, leaf): (&mut Vec<_>, _)| of_files.try_push(leaf))?;
             count += 1;
         }
         if count == 0 {
@@ -35,7 +36,7 @@ trait Known: Sync {
         }
         let parts = |at| self.parts(at).ok_or_else(|| invalid("a leaf that is not known"));
         let joined = found.into_iter().enumerate().map(|(at, leaves)| join_leaves(leaves, || parts(at)));
-        match joined.collect::<PyResult<Vec<_>>>() {
+        match joined.try_vec_of() {
             Ok(leaves) => Ok((count, leaves)),
             Err(error) if count < 2 => Err(error),
             Err(_) => self.leaves(&files[..count / 2]), // more than the offsets of one array reach
@@ -48,9 +49,8 @@ trait Known: Sync {
         py: Python<'py>,
         files: Vec<(Bound<'py, PyAny>, u64)>,
     ) -> PyResult<(usize, Vec<Leaf<'py>>)> {
-        let inputs =
-            files.iter().map(|(buffer, rows)| Ok((Input::new(buffer)?, *rows))).collect::<PyResult<Vec<_>>>()?;
+        let inputs = files.iter().map(|(buffer, rows)| PyResult::Ok((Input::new(buffer)?, *rows))).try_vec_of()?;
         let (count, leaves) = py.detach(|| self.leaves(&inputs))?;
-        Ok((count, leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect::<PyResult<_>>()?))
+        Ok((count, leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).try_vec_of()?))
     }
 }

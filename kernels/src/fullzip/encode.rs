@@ -10,6 +10,7 @@ use crate::encode::variable::{offsets, Offset};
 use crate::error::invalid;
 use crate::gil;
 use crate::levels::layers::{parse_layers, Layers};
+use crate::room::{vec_with_capacity, Gather, GatherResults, Grow, Roomy};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
@@ -64,7 +65,7 @@ impl<'a> Sources<'a, '_> {
             Codec::FixedSizeList { .. } => Rows::Planes(self.lists(codec)?),
             Codec::Variable { wide } | Codec::Fsst { wide, .. } => self.strings(*wide)?,
             Codec::VariablePacked { children } => {
-                Rows::Packed(children.iter().map(|child| self.member(child)).collect::<PyResult<_>>()?)
+                Rows::Packed(children.iter().map(|child| self.member(child)).try_vec_of()?)
             }
             _ => return Err(invalid("not a codec of full-zip values")),
         })
@@ -76,12 +77,12 @@ impl<'a> Sources<'a, '_> {
         while let Codec::FixedSizeList { items, has_validity, values } = codec {
             count = count.checked_mul(*items).ok_or_else(beyond)?;
             if *has_validity {
-                planes.push(self.plane(count)?);
+                planes.try_push(self.plane(count)?)?;
             }
             codec = values;
         }
         let bits = codec.bits().and_then(|bits| bits.checked_mul(count)).ok_or_else(beyond)?;
-        planes.push(self.plane(bits)?);
+        planes.try_push(self.plane(bits)?)?;
         Ok(planes)
     }
 
@@ -112,13 +113,13 @@ impl Rows<'_> {
             Rows::Planes(planes) => {
                 for Plane { source, bits } in planes {
                     match (bits % 8, source.bit_offset) {
-                        (0, 0) => out.extend_from_slice(&source.bytes[bits / 8 * index..bits / 8 * (index + 1)]),
-                        _ => put_bits(source.bytes, source.bit_offset + bits * index, *bits, out),
+                        (0, 0) => out.try_append(&source.bytes[bits / 8 * index..bits / 8 * (index + 1)])?,
+                        _ => put_bits(source.bytes, source.bit_offset + bits * index, *bits, out)?,
                     }
                 }
             }
-            Rows::Narrow(offsets, data) => out.extend_from_slice(value(offsets, data, index)),
-            Rows::Wide(offsets, data) => out.extend_from_slice(value(offsets, data, index)),
+            Rows::Narrow(offsets, data) => out.try_append(value(offsets, data, index))?,
+            Rows::Wide(offsets, data) => out.try_append(value(offsets, data, index))?,
             Rows::Packed(members) => {
                 for (prefix, rows) in members {
                     put_prefixed(prefix.unwrap_or(0), out, |out| rows.put(index, out))?;
@@ -149,7 +150,7 @@ fn put_prefixed(
     put: impl FnOnce(&mut Vec<u8>) -> PyResult<()>,
 ) -> PyResult<()> {
     let start = out.len() + prefix_bytes;
-    out.resize(start, 0);
+    out.try_resize(start, 0)?;
     put(out)?;
     let length = (out.len() - start) as u64;
     if prefix_bytes == 4 && length > u64::from(u32::MAX) {
@@ -199,7 +200,7 @@ impl Page<'_> {
     fn encode(&mut self, levels: &Levels, num_values: usize) -> PyResult<(Vec<u8>, Vec<u64>)> {
         let prefix_bytes = self.prefix_bytes.unwrap_or(0);
         let most = self.rows.num_bytes(num_values) + levels.count * (self.control_bytes + prefix_bytes);
-        let mut out = Vec::with_capacity(if self.deflater.is_some() { most / 4 } else { most });
+        let mut out = vec_with_capacity(if self.deflater.is_some() { most / 4 } else { most })?;
         let mut starts = Vec::new();
         let (max_rep, max_visible) = (self.layers.max_rep(), self.layers.max_visible());
         let mut item = 0;
@@ -207,10 +208,10 @@ impl Page<'_> {
             let rep = levels.rep.as_ref().map_or(0, |rep| rep[index]);
             let def = levels.def.as_ref().map_or(0, |def| def[index]);
             if rep == max_rep || levels.rep.is_none() {
-                starts.push(out.len() as u64);
+                starts.try_push(out.len() as u64)?;
             }
             let word = u32::from(rep) << self.bits_def | u32::from(def);
-            out.extend_from_slice(&word.to_le_bytes()[..self.control_bytes]);
+            out.try_append(&word.to_le_bytes()[..self.control_bytes])?;
             if def > max_visible {
                 continue;
             }
@@ -222,7 +223,7 @@ impl Page<'_> {
             }
             item += 1;
         }
-        starts.push(out.len() as u64);
+        starts.try_push(out.len() as u64)?;
         match item == num_values {
             true => Ok((out, starts)),
             false => Err(invalid(format!("{item} visible levels for {num_values} values"))),
@@ -233,14 +234,8 @@ impl Page<'_> {
         let Page { rows, deflater, .. } = self;
         put_prefixed(prefix_bytes, out, |out| match (deflater, rows) {
             (None, rows) => rows.put(item, out),
-            (Some(deflater), Rows::Narrow(offsets, data)) => {
-                deflater.deflate(value(offsets, data, item), out);
-                Ok(())
-            }
-            (Some(deflater), Rows::Wide(offsets, data)) => {
-                deflater.deflate(value(offsets, data, item), out);
-                Ok(())
-            }
+            (Some(deflater), Rows::Narrow(offsets, data)) => Ok(deflater.deflate(value(offsets, data, item), out)?),
+            (Some(deflater), Rows::Wide(offsets, data)) => Ok(deflater.deflate(value(offsets, data, item), out)?),
             _ => Err(invalid("general compression of values that are not of variable width")),
         })
     }
@@ -266,9 +261,9 @@ pub fn encode_fullzip<'py>(
 ) -> PyResult<(OwnedBuffer, OwnedBuffer)> {
     let head = parse(program)?;
     let inputs: Vec<(Input, usize)> =
-        sources.iter().map(|(buffer, bit)| Ok((Input::new(buffer)?, *bit))).collect::<PyResult<_>>()?;
+        sources.iter().map(|(buffer, bit)| PyResult::Ok((Input::new(buffer)?, *bit))).try_vec_of()?;
     let sources: Vec<Source> =
-        inputs.iter().map(|(input, bit)| Source { bytes: input.bytes(), bit_offset: *bit }).collect();
+        inputs.iter().map(|(input, bit)| Source { bytes: input.bytes(), bit_offset: *bit }).try_vec()?;
     let (rep, def) = (rep.as_ref().map(Input::new).transpose()?, def_.as_ref().map(Input::new).transpose()?);
     let rep = rep.as_ref().map(Input::u16s).transpose()?;
     let def = def.as_ref().map(Input::u16s).transpose()?;
@@ -298,7 +293,7 @@ pub fn encode_fullzip<'py>(
     let mut page = Page { bits_def, control_bytes, prefix_bytes, layers, rows, deflater };
     let num_bytes: usize = sources.iter().map(|source| source.bytes.len()).sum();
     let (data, starts) = gil::release(py, count + num_bytes / 64, || page.encode(&levels, num_values))?;
-    Ok((data.into(), index_bytes(&starts).into()))
+    Ok((data.into(), index_bytes(&starts)?.into()))
 }
 
 /// The levels fit into their bits, and both vectors belong together.
@@ -315,9 +310,11 @@ fn check_levels(levels: &Levels, head: &Head) -> PyResult<()> {
 }
 
 /// The repetition index, as narrow as its last entry allows.
-fn index_bytes(starts: &[u64]) -> Vec<u8> {
+fn index_bytes(starts: &[u64]) -> Roomy<Vec<u8>> {
     let last = starts.last().copied().unwrap_or(0);
     let fits = |&&width: &&usize| width == 8 || last >> (8 * width) == 0;
     let width = INDEX_BYTES.iter().find(fits).copied().unwrap_or(8);
-    starts.iter().flat_map(|start| start.to_le_bytes().into_iter().take(width)).collect()
+    let mut index = vec_with_capacity(starts.len().saturating_mul(width))?;
+    starts.iter().for_each(|start| index.extend_from_slice(&start.to_le_bytes()[..width])); // room: reserved
+    Ok(index)
 }

@@ -7,7 +7,8 @@ use crate::decode::fsst::{Scratch, SymbolTable};
 use crate::decode::general::{Inflater, Limit};
 use crate::decode::shapes::{Children, ListShape, Lists};
 use crate::error::{invalid, Checked};
-use crate::sink::{zeros, Bytes, Offset, Strings};
+use crate::room::{zeros, Gather, GatherResults};
+use crate::sink::{Bytes, Offset, Strings};
 use pyo3::PyResult;
 
 /// Takes the values of one leaf and decodes each.
@@ -39,7 +40,7 @@ impl<'a> RowSink<'a> {
             }
             (Codec::PackedStruct { bits }, false) => RowSink::Struct(Children::with_capacity(bits, 0)?),
             (Codec::VariablePacked { children }, true) => {
-                RowSink::Packed(children.iter().map(Member::new).collect::<PyResult<_>>()?)
+                RowSink::Packed(children.iter().map(Member::new).try_vec_of()?)
             }
             (_, true) => match offsets_are_wide(codec) {
                 Some(false) => RowSink::Narrow(Text::new(codec, count.min(bytes), bytes)?),
@@ -118,7 +119,7 @@ impl<'a> RowSink<'a> {
             RowSink::Wide(out) => out.strings.into_buffers()?.map(Some).into(),
             RowSink::Packed(members) => {
                 let buffers = members.into_iter().map(|member| member.sink.into_buffers());
-                buffers.collect::<Checked<Vec<_>>>()?.into_iter().flatten().collect()
+                buffers.try_vec_of()?.into_iter().flatten().try_vec()?
             }
         })
     }

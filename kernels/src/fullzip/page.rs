@@ -13,7 +13,7 @@ use crate::gil;
 use crate::levels::layers::{parse_layers, unravel, Layers};
 use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
 use crate::levels::planes::Planes;
-use crate::sink::{reserve, vec_with_capacity};
+use crate::room::{vec_with_capacity, GatherResults, Grow};
 use pyo3::prelude::*;
 
 /// A page's description.
@@ -111,8 +111,7 @@ impl Page {
                 if rep > u32::from(max_rep) {
                     return damaged!("repetition level {rep} is above {max_rep}, the number of lists");
                 }
-                reserve(reps, 1)?;
-                reps.push(rep as u16);
+                reps.try_push(rep as u16)?;
                 rows += usize::from(rep as u16 == max_rep);
             } else if rep != 0 {
                 return damaged!("a control word of {word} has bits beyond its levels");
@@ -123,8 +122,7 @@ impl Page {
                 return damaged!("the first entry does not begin a row");
             }
             if let Some(defs) = &mut levels.def {
-                reserve(defs, 1)?;
-                defs.push(def);
+                defs.try_push(def)?;
             }
             if def <= max_visible {
                 levels.num_items += 1;
@@ -215,5 +213,5 @@ fn parse_pieces(offsets: &Input, lengths: &Input, rows: &Input) -> PyResult<Vec<
         .map(|((&offset, &length), &num_rows)| {
             Ok(Piece { offset: size(offset)?, length: size(length)?, num_rows: size(num_rows)? })
         })
-        .collect()
+        .try_vec_of()
 }

@@ -10,7 +10,7 @@ use crate::damaged;
 use crate::error::{Checked, Damaged};
 use crate::gil;
 use crate::levels::rows::RowRanges;
-use crate::sink::vec_with_capacity;
+use crate::room::{vec_with_capacity, Grow};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -66,7 +66,7 @@ pub fn fullzip_pairs(
             let Some(last) = entries.len().checked_sub(1) else {
                 return Err(PyValueError::new_err("a slice of the repetition index is empty"));
             };
-            pairs.push((entries.get(0), entries.get(last)));
+            pairs.try_push((entries.get(0), entries.get(last)))?;
         }
         Ok(check_bounds(pairs.into_iter(), data_bytes)?)
     })?;
@@ -114,8 +114,8 @@ fn check_bounds(pairs: impl ExactSizeIterator<Item = (u64, u64)>, data_bytes: u6
         if start > end || end > data_bytes {
             return damaged!("row range {index} begins at byte {start} and ends at {end} of {data_bytes}");
         }
-        starts.push(start as i64);
-        ends.push(end as i64);
+        starts.try_push(start as i64)?;
+        ends.try_push(end as i64)?;
     }
     Ok((starts, ends))
 }

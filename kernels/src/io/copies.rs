@@ -2,6 +2,7 @@
 
 use crate::buffer::{borrow_fd, filled_buffer, Filled, Input, Output, OwnedBuffer, ReadFailure, Slot};
 use crate::io::pread::threads_worthwhile;
+use crate::room::{vec_with_capacity, GatherOptions, GatherResults, Grow, Roomy};
 use crate::threads::side_by_side;
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
@@ -32,17 +33,17 @@ pub fn read_copies(
     let fd = borrow_fd(&fd)?;
     let inputs = copies.iter().map(|(name, places, checksum, memory)| {
         let memory = memory.as_ref().map(Output::new).transpose()?;
-        Ok((Input::new(name)?, Input::new(places)?, *checksum, memory))
+        PyResult::Ok((Input::new(name)?, Input::new(places)?, *checksum, memory))
     });
-    let mut inputs = inputs.collect::<PyResult<Vec<_>>>()?;
+    let mut inputs = inputs.try_vec_of()?;
     py.detach(|| {
-        let mut work = Vec::with_capacity(inputs.len());
+        let mut work = vec_with_capacity(inputs.len())?;
         let mut num_bytes = 0usize;
         for (name, places, checksum, memory) in &mut inputs {
-            let runs = runs_of(&places.i64s()?, bytes_max);
+            let runs = runs_of(&places.i64s()?, bytes_max)?;
             num_bytes = num_bytes.saturating_add(length_of(runs.as_deref().unwrap_or_default()));
             let memory = Mutex::new(memory.as_mut().map(Output::bytes_mut));
-            work.push(Copy { name: name.bytes(), runs, checksum: *checksum, memory });
+            work.try_push(Copy { name: name.bytes(), runs, checksum: *checksum, memory })?;
         }
         let threads = threads_max.min(threads_worthwhile(work.len(), num_bytes));
         side_by_side(&work, threads, |copy| copy.read(fd))
@@ -91,17 +92,16 @@ impl Copy<'_> {
 }
 
 /// Runs by pairs of start and length; `None` for what no writer has written.
-fn runs_of(places: &[i64], bytes_max: usize) -> Option<Vec<Run>> {
+fn runs_of(places: &[i64], bytes_max: usize) -> Roomy<Option<Vec<Run>>> {
     let mut left = bytes_max;
-    let mut runs = Vec::with_capacity(places.len() / 2);
-    for pair in places.chunks(2) {
+    let run = |pair: &[i64]| {
         let &[start, length] = pair else { return None };
         let (start, length) = (u64::try_from(start).ok()?, usize::try_from(length).ok()?);
         start.checked_add(length as u64).filter(|&end| i64::try_from(end).is_ok())?;
         left = left.checked_sub(length)?;
-        runs.push(Run { start, length });
-    }
-    Some(runs)
+        Some(Run { start, length })
+    };
+    places.chunks(2).map(run).try_some()
 }
 
 fn length_of(runs: &[Run]) -> usize {

@@ -9,6 +9,7 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::gil;
+use crate::room::{vec_with_capacity, zeros, Gather, Grow, Roomy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::ops::Range;
@@ -43,14 +44,15 @@ pub fn plan_reads<'py>(
     }
     let (reads, answers, offsets) = gil::release(py, asked.starts.len(), || asked.plan(gap_bytes_max, read_bytes_max))?;
     let mut planned: Vec<PlannedRead> =
-        reads.starts.iter().zip(&reads.ends).map(|(&start, &end)| (start, end, Vec::new())).collect();
+        reads.starts.iter().zip(&reads.ends).map(|(&start, &end)| (start, end, Vec::new())).try_vec()?;
     for ((owner, _, _), answer) in requests.iter().zip(&answers) {
         for segment in &answer.segments {
             let (start, _, segments) = &mut planned[segment.read];
-            segments.push((owner.clone(), segment.start - *start, segment.end - *start, segment.place));
+            let owner = owner.clone(); // room: a reference
+            segments.try_push((owner, segment.start - *start, segment.end - *start, segment.place))?;
         }
     }
-    Ok((planned, answers.iter().map(|answer| answer.num_bytes).collect(), offsets.into()))
+    Ok((planned, answers.iter().map(|answer| answer.num_bytes).try_vec()?, offsets.into()))
 }
 
 /// `measure_ranges` of the contract.
@@ -103,13 +105,13 @@ pub enum Order {
 }
 
 impl Order {
-    pub fn of(starts: &[i64]) -> Self {
+    pub fn of(starts: &[i64]) -> Roomy<Self> {
         if starts.is_sorted() {
-            return Order::AsGiven(starts.len());
+            return Ok(Order::AsGiven(starts.len()));
         }
-        let mut order: Vec<usize> = (0..starts.len()).collect();
+        let mut order = (0..starts.len()).try_vec()?;
         order.sort_unstable_by_key(|&index| starts[index]);
-        Order::By(order)
+        Ok(Order::By(order))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
@@ -128,19 +130,19 @@ struct Stretches {
 }
 
 impl Stretches {
-    fn of(starts: &[i64], ends: &[i64], order: &Order) -> Self {
+    fn of(starts: &[i64], ends: &[i64], order: &Order) -> Roomy<Self> {
         let mut stretches =
-            Stretches { starts: Vec::with_capacity(starts.len()), ends: Vec::with_capacity(starts.len()) };
+            Stretches { starts: vec_with_capacity(starts.len())?, ends: vec_with_capacity(starts.len())? };
         for index in order.iter().filter(|&index| starts[index] < ends[index]) {
             match stretches.ends.last_mut().filter(|end| starts[index] < **end) {
                 Some(end) => *end = ends[index].max(*end),
                 None => {
-                    stretches.starts.push(starts[index]);
-                    stretches.ends.push(ends[index]);
+                    stretches.starts.push(starts[index]); // room: reserved
+                    stretches.ends.push(ends[index]); // room: reserved
                 }
             }
         }
-        stretches
+        Ok(stretches)
     }
 
     fn reads(&self, gap: i64, read_bytes_max: i64) -> PyResult<Reads> {
@@ -165,11 +167,10 @@ impl Stretches {
         }
         while end - start > read_bytes_max {
             let (read_end, next_start) = self.border(&run, start, end, read_bytes_max);
-            reads.push(start, read_end);
+            reads.add(start, read_end)?;
             start = next_start;
         }
-        reads.push(start, end);
-        Ok(())
+        Ok(reads.add(start, end)?)
     }
 
     /// Where the read that begins at `start` ends and the next one begins: the same byte unless a gap lies there.
@@ -180,7 +181,7 @@ impl Stretches {
         let piece = rounded.min(read_bytes_max);
         let target = start + piece;
         // The borders on both sides of the target: before the first stretch that begins behind it, and one earlier.
-        let behind = run.start + self.starts[run.clone()].partition_point(|&start| start <= target);
+        let behind = run.start + self.starts[run.start..run.end].partition_point(|&start| start <= target);
         let near = [behind, behind - 1].into_iter().filter(|&stretch| stretch > run.start && stretch < run.end);
         let borders = near.map(|stretch| (self.ends[stretch - 1], self.starts[stretch]));
         borders
@@ -211,9 +212,9 @@ struct Reads {
 }
 
 impl Reads {
-    fn push(&mut self, start: i64, end: i64) {
-        self.starts.push(start);
-        self.ends.push(end);
+    fn add(&mut self, start: i64, end: i64) -> Roomy<()> {
+        self.starts.try_push(start)?;
+        self.ends.try_push(end)
     }
 }
 
@@ -235,18 +236,18 @@ struct RequestAnswer {
 impl Asked {
     fn add(&mut self, number: usize, starts: &[i64], ends: &[i64]) -> PyResult<()> {
         check_ranges(starts, ends)?;
-        self.starts.extend_from_slice(starts);
-        self.ends.extend_from_slice(ends);
-        self.owners.resize(self.starts.len(), number);
+        self.starts.try_append(starts)?;
+        self.ends.try_append(ends)?;
+        self.owners.try_resize(self.starts.len(), number)?;
         Ok(())
     }
 
     /// The reads, what each request gets of them, and where in that each range starts.
     fn plan(&self, gap: i64, read_bytes_max: i64) -> PyResult<(Reads, Vec<RequestAnswer>, Vec<i64>)> {
-        let order = Order::of(&self.starts);
-        let reads = Stretches::of(&self.starts, &self.ends, &order).reads(gap, read_bytes_max)?;
-        let answers = self.answers(&order, &reads);
-        let offsets = self.offsets(&order, &answers);
+        let order = Order::of(&self.starts)?;
+        let reads = Stretches::of(&self.starts, &self.ends, &order)?.reads(gap, read_bytes_max)?;
+        let answers = self.answers(&order, &reads)?;
+        let offsets = self.offsets(&order, &answers)?;
         Ok((reads, answers, offsets))
     }
 
@@ -256,14 +257,14 @@ impl Asked {
         ranges.filter(|&(_, start, end)| start < end)
     }
 
-    fn answers(&self, order: &Order, reads: &Reads) -> Vec<RequestAnswer> {
-        let mut answers: Vec<RequestAnswer> = (0..self.num_requests).map(|_| RequestAnswer::default()).collect();
+    fn answers(&self, order: &Order, reads: &Reads) -> Roomy<Vec<RequestAnswer>> {
+        let mut answers = (0..self.num_requests).map(|_| RequestAnswer::default()).try_vec()?;
         let mut first = 0; // the read in which the range begins
         for (number, start, end) in self.in_order(order) {
             while reads.ends[first] <= start {
                 first += 1;
             }
-            answers[self.owners[number]].extend(start, end, first, reads);
+            answers[self.owners[number]].add(start, end, first, reads)?;
         }
         for answer in &mut answers {
             for segment in &mut answer.segments {
@@ -271,13 +272,13 @@ impl Asked {
                 answer.num_bytes += segment.end - segment.start;
             }
         }
-        answers
+        Ok(answers)
     }
 
     /// 0 for an empty range.
-    fn offsets(&self, order: &Order, answers: &[RequestAnswer]) -> Vec<i64> {
-        let mut offsets = vec![0; self.starts.len()];
-        let mut nearest = vec![0; answers.len()]; // the segment in which the last range of each request began
+    fn offsets(&self, order: &Order, answers: &[RequestAnswer]) -> Roomy<Vec<i64>> {
+        let mut offsets = zeros(self.starts.len())?;
+        let mut nearest: Vec<usize> = zeros(answers.len())?; // the segment in which the last range of each request began
         for (number, start, _) in self.in_order(order) {
             let owner = self.owners[number];
             let (segments, at) = (&answers[owner].segments, &mut nearest[owner]);
@@ -286,14 +287,14 @@ impl Asked {
             }
             offsets[number] = segments[*at].place + start - segments[*at].start;
         }
-        offsets
+        Ok(offsets)
     }
 }
 
 impl RequestAnswer {
     /// One more range, which starts behind those before it, or with the last of them; `first` is the read that it
     /// begins in. Reads hold all of a range, so that one which ends inside of it is followed by the next at once.
-    fn extend(&mut self, start: i64, end: i64, first: usize, reads: &Reads) {
+    fn add(&mut self, start: i64, end: i64, first: usize, reads: &Reads) -> Roomy<()> {
         let (mut read, mut from) = match self.segments.last() {
             Some(last) if last.end > start => (last.read, last.end), // as far as that, there are segments
             _ => (first, start),
@@ -302,9 +303,10 @@ impl RequestAnswer {
             let to = end.min(reads.ends[read]);
             match self.segments.last_mut().filter(|last| last.read == read) {
                 Some(last) => last.end = to,
-                None => self.segments.push(Segment { read, start: from, end: to, place: 0 }),
+                None => self.segments.try_push(Segment { read, start: from, end: to, place: 0 })?,
             }
             (read, from) = (read + 1, to);
         }
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@ use crate::buffer::{
 };
 use crate::io::once::{open_regular, system_error};
 use crate::io::plan::{check_ranges, Order};
+use crate::room::{vec_with_capacity, zeros, Gather, GatherResults, Grow, Roomy};
 use crate::threads::side_by_side;
 use pyo3::exceptions::{PyEOFError, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
@@ -61,27 +62,27 @@ pub fn read_files(
     threads_max: usize,
     scratch: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<(Option<OwnedBuffer>, OwnedBuffer, usize, usize)>> {
-    let inputs = files.iter().map(|(file, starts, ends)| Ok((file, Input::new(starts)?, Input::new(ends)?)));
-    let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
+    let inputs = files.iter().map(|(file, starts, ends)| PyResult::Ok((file, Input::new(starts)?, Input::new(ends)?)));
+    let inputs = inputs.try_vec_of()?;
     let mut scratch = scratch.map(Output::new).transpose()?;
     let scratch = scratch.as_mut().map(Output::bytes_mut);
     let found = py.detach(|| -> PyResult<_> {
-        let mut work = Vec::with_capacity(inputs.len());
+        let mut work = vec_with_capacity(inputs.len())?;
         for (file, starts, ends) in &inputs {
             let (starts, ends) = (starts.i64s()?, ends.i64s()?);
             check_ranges(&starts, &ends)?;
-            work.push(FileReads { file, placed: place(&starts, &ends, gap_bytes_max)?, memory: Mutex::new(None) });
+            work.try_push(FileReads { file, placed: place(&starts, &ends, gap_bytes_max)?, memory: Mutex::new(None) })?;
         }
         if let Some(memory) = scratch {
             share_memory(&mut work, memory);
         }
         let buffers = read_each(&work, threads_max)?;
-        Ok(buffers.into_iter().zip(work).collect::<Vec<_>>())
+        Ok(buffers.into_iter().zip(work).try_vec()?)
     })?;
     let parts = |(buffer, FileReads { placed, .. }): (_, FileReads)| {
         (buffer, placed.offsets.into(), placed.reads.len(), placed.num_bytes)
     };
-    Ok(found.into_iter().map(parts).collect())
+    Ok(found.into_iter().map(parts).try_vec()?)
 }
 
 /// `read_joined` of the contract.
@@ -108,17 +109,18 @@ pub fn read_joined(
     }
     let (offsets, num_reads, num_bytes) = py.detach(|| -> PyResult<_> {
         check_ranges(&starts, &ends)?;
-        let mut work = Vec::with_capacity(files.len());
+        let mut work = vec_with_capacity(files.len())?;
         for (file, own) in files.iter().zip(bounds.windows(2)) {
             let placed = place(&starts[own[0]..own[1]], &ends[own[0]..own[1]], gap_bytes_max)?;
-            work.push(FileReads { file, placed, memory: Mutex::new(None) });
+            work.try_push(FileReads { file, placed, memory: Mutex::new(None) })?;
         }
         if !share_memory(&mut work, memory) {
             return Err(PyValueError::new_err("too little memory for the ranges"));
         }
         read_each(&work, threads_max)?;
         let num_bytes = work.iter().map(|one| one.placed.num_bytes).sum();
-        let offsets: Vec<i64> = work.iter().flat_map(|one| &one.placed.offsets).copied().collect();
+        let mut offsets = Vec::new();
+        work.iter().try_for_each(|one| offsets.try_append(&one.placed.offsets))?;
         Ok((offsets, work.iter().map(|one| one.placed.reads.len()).sum(), num_bytes))
     })?;
     Ok((offsets.into(), num_reads, num_bytes))
@@ -222,8 +224,8 @@ struct Placed {
 }
 
 impl Placed {
-    fn new(num_ranges: usize) -> Self {
-        Placed { reads: Vec::with_capacity(num_ranges), offsets: vec![0; num_ranges], num_bytes: 0 }
+    fn new(num_ranges: usize) -> Roomy<Self> {
+        Ok(Placed { reads: vec_with_capacity(num_ranges)?, offsets: zeros(num_ranges)?, num_bytes: 0 })
     }
 
     fn first_byte(&self) -> u64 {
@@ -239,9 +241,9 @@ impl Placed {
         memory.get_mut(skip..skip + self.num_bytes)
     }
 
-    fn push(&mut self, start: i64, end: i64) -> PyResult<()> {
+    fn add(&mut self, start: i64, end: i64) -> PyResult<()> {
         let length = (end - start) as usize;
-        self.reads.push(Read { start: start as u64, length });
+        self.reads.try_push(Read { start: start as u64, length })?;
         let sum = self.num_bytes.checked_add(length).filter(|&sum| isize::try_from(sum).is_ok());
         self.num_bytes = sum.ok_or_else(|| PyValueError::new_err("the ranges add up to more than 2^63 bytes"))?;
         Ok(())
@@ -250,7 +252,7 @@ impl Placed {
 
 fn place(starts: &[i64], ends: &[i64], gap: i64) -> PyResult<Placed> {
     if gap >= 0 {
-        let order = Order::of(starts);
+        let order = Order::of(starts)?;
         let merged = place_merged(starts, ends, gap, &order)?;
         let num_ranges = starts.iter().zip(ends).filter(|(start, end)| start < end).count();
         if matches!(order, Order::AsGiven(_)) || merged.reads.len() < num_ranges {
@@ -262,7 +264,7 @@ fn place(starts: &[i64], ends: &[i64], gap: i64) -> PyResult<Placed> {
 
 /// In the order of the file; ranges closer than the gap, and those that overlap, share a read.
 fn place_merged(starts: &[i64], ends: &[i64], gap: i64, order: &Order) -> PyResult<Placed> {
-    let mut placed = Placed::new(starts.len());
+    let mut placed = Placed::new(starts.len())?;
     let mut current: Option<(i64, i64)> = None;
     for index in order.iter() {
         let (start, end) = (starts[index], ends[index]);
@@ -274,7 +276,7 @@ fn place_merged(starts: &[i64], ends: &[i64], gap: i64, order: &Order) -> PyResu
                 Some((read_start, read_end.max(end)))
             }
             Some((read_start, read_end)) => {
-                placed.push(read_start, read_end)?;
+                placed.add(read_start, read_end)?;
                 Some((start, end))
             }
             None => Some((start, end)),
@@ -283,18 +285,18 @@ fn place_merged(starts: &[i64], ends: &[i64], gap: i64, order: &Order) -> PyResu
         placed.offsets[index] = placed.num_bytes as i64 + (start - read_start);
     }
     if let Some((read_start, read_end)) = current {
-        placed.push(read_start, read_end)?;
+        placed.add(read_start, read_end)?;
     }
     Ok(placed)
 }
 
 /// In the order given, each range for itself.
 fn place_apart(starts: &[i64], ends: &[i64]) -> PyResult<Placed> {
-    let mut placed = Placed::new(starts.len());
+    let mut placed = Placed::new(starts.len())?;
     for (index, (&start, &end)) in starts.iter().zip(ends).enumerate() {
         placed.offsets[index] = placed.num_bytes as i64;
         if start < end {
-            placed.push(start, end)?;
+            placed.add(start, end)?;
         }
     }
     Ok(placed)
@@ -318,7 +320,7 @@ pub fn threads_worthwhile(num_reads: usize, num_bytes: usize) -> usize {
 fn read_all<'a>(fd: BorrowedFd, reads: &[Read], slot: Slot<'a>, threads_max: usize) -> PyResult<Filled<'a>> {
     match threads_max.min(threads_worthwhile(reads.len(), slot.len())) {
         0 | 1 => read_list(fd, reads, slot),
-        num_threads => read_threaded(fd, &share(reads, num_threads), slot),
+        num_threads => read_threaded(fd, &share(reads, num_threads)?, slot),
     }
 }
 
@@ -340,10 +342,10 @@ fn read_threaded<'a>(fd: BorrowedFd, shares: &[Vec<Read>], slot: Slot<'a>) -> Py
     };
     let num_bytes = |share: &[Read]| share.iter().map(|read| read.length).sum();
     let (own, mut free) = slot.split_at(num_bytes(first));
-    let mut targets = Vec::with_capacity(others.len());
+    let mut targets = vec_with_capacity(others.len())?;
     for share in others {
         let (target, rest) = free.split_at(num_bytes(share));
-        targets.push(Mutex::new(Some(target)));
+        targets.push(Mutex::new(Some(target))); // room: reserved
         free = rest;
     }
     let read = &|at: usize| {
@@ -352,8 +354,8 @@ fn read_threaded<'a>(fd: BorrowedFd, shares: &[Vec<Read>], slot: Slot<'a>) -> Py
     };
     std::thread::scope(|scope| {
         // What has no thread, because there is no memory for its stack, is read here.
-        let threads: Vec<_> =
-            (0..others.len()).map(|at| Builder::new().spawn_scoped(scope, move || read(at)).ok()).collect();
+        let threads =
+            (0..others.len()).map(|at| Builder::new().spawn_scoped(scope, move || read(at)).ok()).try_vec()?;
         let mut filled = read_list(fd, first, own)?;
         for (at, thread) in threads.into_iter().enumerate() {
             let found = thread.map_or_else(|| read(at), |thread| thread.join().expect("reading does not panic"));
@@ -364,28 +366,28 @@ fn read_threaded<'a>(fd: BorrowedFd, shares: &[Vec<Read>], slot: Slot<'a>) -> Py
 }
 
 /// Split the list into parts of about equal cost; reads much longer than what a part has room for are cut.
-fn share(reads: &[Read], num_shares: usize) -> Vec<Vec<Read>> {
+fn share(reads: &[Read], num_shares: usize) -> Roomy<Vec<Vec<Read>>> {
     let cost: usize =
         reads.iter().map(|read| read.length.saturating_add(READ_COST_BYTES)).fold(0, usize::saturating_add);
     let quota = cost.div_ceil(num_shares).max(1);
-    let (mut shares, mut current, mut room) = (Vec::with_capacity(num_shares + 1), Vec::new(), quota);
+    let (mut shares, mut current, mut room) = (vec_with_capacity(num_shares + 1)?, Vec::new(), quota);
     for &read in reads {
         let mut left = read;
         while left.length > room.saturating_add(THREAD_BYTES_MIN) {
-            current.push(Read { length: room, ..left });
+            current.try_push(Read { length: room, ..left })?;
             left = Read { start: left.start + room as u64, length: left.length - room };
-            shares.push(std::mem::take(&mut current));
+            shares.try_push(std::mem::take(&mut current))?;
             room = quota;
         }
-        current.push(left);
+        current.try_push(left)?;
         room = room.saturating_sub(left.length.saturating_add(READ_COST_BYTES));
         if room == 0 {
-            shares.push(std::mem::take(&mut current));
+            shares.try_push(std::mem::take(&mut current))?;
             room = quota;
         }
     }
     if !current.is_empty() {
-        shares.push(current);
+        shares.try_push(current)?;
     }
-    shares
+    Ok(shares)
 }

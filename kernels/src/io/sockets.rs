@@ -5,6 +5,7 @@
 
 use crate::buffer::{borrow_fd, Output};
 use crate::io::http::plain_part;
+use crate::room::{filled, py_bytes, vec_with_capacity, Gather, GatherResults, Grow};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -62,7 +63,7 @@ impl Expected {
         match &mut self.body {
             Body::Placed(memory) => &mut memory.bytes_mut()[received..],
             Body::Kept(bytes) => {
-                bytes.resize(length, 0);
+                bytes.resize(length, 0); // room: at most `small_bytes_max`
                 &mut bytes[received..]
             }
         }
@@ -134,7 +135,7 @@ impl RangeSockets {
             poll,
             carriers: Vec::new(),
             free: Vec::new(),
-            scratch: vec![0; scratch_bytes.max(HEAD_READ_BYTES)],
+            scratch: filled(0, scratch_bytes.max(HEAD_READ_BYTES))?,
             small_bytes_max,
             next: 0,
             called_s: f64::INFINITY,
@@ -151,11 +152,11 @@ impl RangeSockets {
         let slot = self.free.last().copied().unwrap_or(self.carriers.len());
         let data = epoll::EventData::new_u64(slot as u64);
         epoll::add(&self.poll, borrow_fd(&fd)?, data, epoll::EventFlags::IN).map_err(failed)?;
-        let carrier = Some(Carrier { _socket: socket.clone().unbind(), fd, answer: None });
+        let carrier = Some(Carrier { _socket: socket.clone().unbind(), fd, answer: None }); // room: a reference
         if self.free.pop().is_some() {
             self.carriers[slot] = carrier;
         } else {
-            self.carriers.push(carrier);
+            self.carriers.try_push(carrier)?;
         }
         Ok(slot)
     }
@@ -164,7 +165,7 @@ impl RangeSockets {
     fn remove(&mut self, slot: usize) -> PyResult<()> {
         let fd = self.carrier(slot)?.fd;
         self.carriers[slot] = None;
-        self.free.push(slot);
+        self.free.try_push(slot)?;
         epoll::delete(&self.poll, borrow_fd(&fd)?).map_err(failed)
     }
 
@@ -176,7 +177,7 @@ impl RangeSockets {
         gets: Vec<(usize, Bound<'_, PyBytes>, u64, u64, Option<Bound<'_, PyAny>>)>,
         now_s: f64,
     ) -> PyResult<Vec<(usize, usize, i32)>> {
-        let mut heads = Vec::with_capacity(gets.len());
+        let mut heads = vec_with_capacity(gets.len())?;
         for (slot, head, start, end, memory) in &gets {
             let length = end.checked_sub(*start).and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
             let body = match memory {
@@ -200,9 +201,9 @@ impl RangeSockets {
             let (start, end) = (*start, *end);
             carrier.answer =
                 Some(Expected { start, end, is_large, has_begun: false, received: 0, body, heard_s: now_s });
-            heads.push((*slot, carrier.fd, head.as_bytes()));
+            heads.try_push((*slot, carrier.fd, head.as_bytes()))?;
         }
-        let unsent = py.detach(|| heads.into_iter().filter_map(send_head).collect::<Vec<_>>());
+        let unsent = py.detach(|| heads.into_iter().filter_map(send_head).try_vec())?;
         for (slot, _, _) in &unsent {
             self.carrier(*slot)?.answer = None;
         }
@@ -224,23 +225,26 @@ impl RangeSockets {
                 epoll::wait(poll, rustix::buffer::spare_capacity(&mut ready), Some(&at_once))
             })?;
             // First what is little work and somebody may be waiting for, or wondering about: small answers, and heads.
+            // room: at most `READY_MAX`, here and below
             let (mut news, mut large, mut num_bytes) = (Vec::with_capacity(ready.len()), Vec::new(), 0);
             for slot in ready.iter().map(|event| event.data.u64() as usize) {
                 let Some(carrier) = carriers.get_mut(slot).and_then(Option::as_mut) else {
                     continue;
                 };
                 let Some(answer) = carrier.answer.as_mut() else {
-                    news.push((slot, News::Ready));
+                    news.push((slot, News::Ready)); // room: a few
                     continue;
                 };
                 answer.heard_s = now_s;
                 if !answer.has_begun {
+                    // room: a few
                     news.extend(read_head(carrier, scratch, &mut num_bytes).map(|told| (slot, told)));
                 } else if !answer.is_large {
+                    // room: a few
                     news.extend(read_body(carrier, &mut num_bytes).map(|told| (slot, told)));
                 }
                 if carrier.answer.as_ref().is_some_and(|answer| answer.has_begun && answer.is_large) {
-                    large.push(slot);
+                    large.push(slot); // room: a few
                 }
             }
             // Then large bodies, from where the call before has ended, since not all of them may have their turn.
@@ -252,6 +256,7 @@ impl RangeSockets {
                     break; // the next call finds the others
                 }
                 if let Some(carrier) = carriers[slot].as_mut() {
+                    // room: a few
                     news.extend(read_body(carrier, &mut num_bytes).map(|told| (slot, told)));
                 }
                 *next = slot + 1;
@@ -262,17 +267,20 @@ impl RangeSockets {
         for (slot, _) in news.iter().filter(|(_, news)| matches!(news, News::Unusual(_))) {
             self.carrier(*slot)?.answer = None;
         }
-        let told = |(slot, news)| match news {
-            News::Ready => (slot, READY, None, None, None),
-            News::Begun { size, etag } => (slot, BEGUN, Some(size), etag, None),
-            News::Complete { head, answer } => {
-                let (size, etag) = head.map_or((None, None), |(size, etag)| (Some(size), etag));
-                (slot, COMPLETE, size, etag, answer.kept().map(|bytes| PyBytes::new(py, &bytes)))
-            }
-            News::Unusual(bytes) => (slot, UNUSUAL, None, None, Some(PyBytes::new(py, &bytes))),
-            News::Broken(error) => (slot, BROKEN, error.map(|error| error.raw_os_error() as u64), None, None),
+        let kept = |answer: Expected| answer.kept().map(|bytes| py_bytes(py, &bytes)).transpose();
+        let told = |(slot, news)| {
+            Ok(match news {
+                News::Ready => (slot, READY, None, None, None),
+                News::Begun { size, etag } => (slot, BEGUN, Some(size), etag, None),
+                News::Complete { head, answer } => {
+                    let (size, etag) = head.map_or((None, None), |(size, etag)| (Some(size), etag));
+                    (slot, COMPLETE, size, etag, kept(answer)?)
+                }
+                News::Unusual(bytes) => (slot, UNUSUAL, None, None, Some(py_bytes(py, &bytes)?)),
+                News::Broken(error) => (slot, BROKEN, error.map(|error| error.raw_os_error() as u64), None, None),
+            })
         };
-        Ok(news.into_iter().map(told).collect())
+        news.into_iter().map(told).try_vec_of()
     }
 
     #[pyo3(signature = (slot, /))]
@@ -282,7 +290,12 @@ impl RangeSockets {
         slot: usize,
     ) -> PyResult<Option<(usize, Option<Bound<'py, PyBytes>>)>> {
         let answer = self.carrier(slot)?.answer.take();
-        Ok(answer.map(|answer| (answer.received, answer.kept().map(|bytes| PyBytes::new(py, &bytes)))))
+        answer
+            .map(|answer| {
+                let received = answer.received;
+                Ok((received, answer.kept().map(|bytes| py_bytes(py, &bytes)).transpose()?))
+            })
+            .transpose()
     }
 
     #[pyo3(signature = (slot, /))]
@@ -317,7 +330,7 @@ fn read_head(carrier: &mut Carrier, scratch: &mut [u8], num_bytes: &mut usize) -
     *num_bytes += here;
     let found = plain_part(&scratch[..here], answer.start, answer.end);
     let Some((head_bytes, size, etag)) = found.filter(|(head_bytes, _, _)| here - head_bytes <= answer.length()) else {
-        return Some(News::Unusual(scratch[..here].to_vec()));
+        return Some(News::Unusual(scratch[..here].to_vec())); // room: at most `scratch_bytes`
     };
     answer.has_begun = true;
     let came = &scratch[head_bytes..here];

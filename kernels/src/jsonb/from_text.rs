@@ -5,6 +5,7 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::gil;
+use crate::room::{vec_with_capacity, Copied, Grow, NoMemory, Roomy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::ops::Range;
@@ -29,8 +30,20 @@ const FLOAT: u8 = 0x60;
 /// About what one step of other kernels takes.
 const BYTES_PER_STEP: usize = 8;
 
-/// What is wrong with a text, and at which of its bytes.
-type Parsed<T> = Result<T, (&'static str, usize)>;
+/// Why a text is not written.
+enum Refusal {
+    /// What is wrong with it, and at which of its bytes.
+    Wrong(&'static str, usize),
+    NoMemory(NoMemory),
+}
+
+type Parsed<T> = Result<T, Refusal>;
+
+impl From<NoMemory> for Refusal {
+    fn from(short: NoMemory) -> Self {
+        Refusal::NoMemory(short)
+    }
+}
 
 /// `encode_jsonb` of the contract.
 #[pyfunction]
@@ -48,23 +61,28 @@ pub fn encode_jsonb(
         _ => return Err(PyValueError::new_err("expected one offset more than rows")),
     };
     let made = gil::release(py, num_bytes / BYTES_PER_STEP, || {
-        let mut ends = Vec::with_capacity(offsets.len());
-        let mut out = Vec::with_capacity(num_bytes + num_bytes / 4);
-        ends.push(0);
+        let mut ends = vec_with_capacity(offsets.len())?;
+        let mut out = vec_with_capacity(num_bytes + num_bytes / 4)?;
+        ends.try_push(0)?;
         for (row, bounds) in offsets.windows(2).enumerate() {
             let text = bytes.get(bounds[0].max(0) as usize..bounds[1].max(0) as usize);
             let text =
-                text.ok_or(("a text outside of its buffer", 0)).and_then(|text| match std::str::from_utf8(text) {
-                    Ok(_) => Ok(text),
-                    Err(error) => Err(("no UTF-8", error.valid_up_to())),
-                });
+                text.ok_or(Refusal::Wrong("a text outside of its buffer", 0)).and_then(
+                    |text| match std::str::from_utf8(text) {
+                        Ok(_) => Ok(text),
+                        Err(error) => Err(Refusal::Wrong("no UTF-8", error.valid_up_to())),
+                    },
+                );
             let done = text.and_then(|text| Encoder { text, at: 0, out: &mut out, depth: 0, depth_max }.document());
-            done.map_err(|(what, at)| format!("row {row}: {what} at byte {at}"))?;
-            ends.push(out.len() as i64);
+            done.map_err(|refusal| match refusal {
+                Refusal::Wrong(what, at) => PyValueError::new_err(format!("row {row}: {what} at byte {at}")),
+                Refusal::NoMemory(short) => short.into(),
+            })?;
+            ends.try_push(out.len() as i64)?;
         }
-        Ok((ends, out))
+        PyResult::Ok((ends, out))
     });
-    let (ends, out): (Vec<i64>, Vec<u8>) = made.map_err(|what: String| PyValueError::new_err(what))?;
+    let (ends, out): (Vec<i64>, Vec<u8>) = made?;
     Ok((ends.into(), out.into()))
 }
 
@@ -87,7 +105,7 @@ struct Member {
 impl Encoder<'_> {
     fn document(&mut self) -> Parsed<()> {
         if self.text.is_empty() {
-            self.put_words(&[SCALAR, NULL]);
+            self.put_words(&[SCALAR, NULL])?;
             return Ok(());
         }
         let start = self.out.len();
@@ -96,15 +114,15 @@ impl Encoder<'_> {
             return self.wrong("more than one value");
         }
         if entry & !(COUNT_MAX as u32) != CONTAINER {
-            let mut head = [SCALAR.to_be_bytes(), entry.to_be_bytes()].concat();
-            head.extend_from_slice(&self.out[start..]);
-            self.out.splice(start.., head);
+            let value = self.cut(start)?;
+            self.put_words(&[SCALAR, entry])?;
+            self.out.try_append(&value)?;
         }
         Ok(())
     }
 
     fn wrong<T>(&self, what: &'static str) -> Parsed<T> {
-        Err((what, self.at))
+        Err(Refusal::Wrong(what, self.at))
     }
 
     fn skip_space(&mut self) {
@@ -126,8 +144,15 @@ impl Encoder<'_> {
         found
     }
 
-    fn put_words(&mut self, words: &[u32]) {
-        words.iter().for_each(|word| self.out.extend_from_slice(&word.to_be_bytes()));
+    fn put_words(&mut self, words: &[u32]) -> Roomy<()> {
+        words.iter().try_for_each(|word| self.out.try_append(&word.to_be_bytes()))
+    }
+
+    /// Take back what was written from `start` on.
+    fn cut(&mut self, start: usize) -> Roomy<Vec<u8>> {
+        let written = self.out[start..].try_to_vec()?;
+        self.out.truncate(start);
+        Ok(written)
     }
 
     /// The entry of what was written to `out` from `start` on.
@@ -178,7 +203,7 @@ impl Encoder<'_> {
         let mut entries = vec![ARRAY];
         self.skip_space();
         while !(entries.len() == 1 && self.take(b']')) {
-            entries.push(self.value()?);
+            entries.try_push(self.value()?)?;
             if self.take(b']') {
                 break;
             }
@@ -187,9 +212,9 @@ impl Encoder<'_> {
             }
         }
         entries[0] |= self.count(entries.len() - 1)?;
-        let values = self.out.split_off(start);
-        self.put_words(&entries);
-        self.out.extend_from_slice(&values);
+        let values = self.cut(start)?;
+        self.put_words(&entries)?;
+        self.out.try_append(&values)?;
         Ok(())
     }
 
@@ -205,7 +230,7 @@ impl Encoder<'_> {
         let mut members: Vec<Member> = Vec::new();
         self.skip_space();
         while !(members.is_empty() && self.take(b'}')) {
-            members.push(self.member(start)?);
+            members.try_push(self.member(start)?)?;
             if self.take(b'}') {
                 break;
             }
@@ -213,18 +238,18 @@ impl Encoder<'_> {
                 return self.wrong("expected , or }");
             }
         }
-        let made = self.out.split_off(start);
-        members.sort_by(|a, b| made[a.key.clone()].cmp(&made[b.key.clone()]));
-        if members.windows(2).any(|pair| made[pair[0].key.clone()] == made[pair[1].key.clone()]) {
+        let made = self.cut(start)?;
+        let bytes = |range: &Range<usize>| &made[range.start..range.end];
+        members.sort_unstable_by(|a, b| bytes(&a.key).cmp(bytes(&b.key)));
+        if members.windows(2).any(|pair| bytes(&pair[0].key) == bytes(&pair[1].key)) {
             return self.wrong("an object has one key twice");
         }
         let head = OBJECT | self.count(members.len())?;
-        self.put_words(&[head]);
-        members.iter().for_each(|member| self.put_words(&[STRING | member.key.len() as u32]));
-        members.iter().for_each(|member| self.put_words(&[member.entry]));
-        members.iter().for_each(|member| self.out.extend_from_slice(&made[member.key.clone()]));
-        members.iter().for_each(|member| self.out.extend_from_slice(&made[member.value.clone()]));
-        Ok(())
+        self.put_words(&[head])?;
+        members.iter().try_for_each(|member| self.put_words(&[STRING | member.key.len() as u32]))?;
+        members.iter().try_for_each(|member| self.put_words(&[member.entry]))?;
+        members.iter().try_for_each(|member| self.out.try_append(bytes(&member.key)))?;
+        Ok(members.iter().try_for_each(|member| self.out.try_append(bytes(&member.value)))?)
     }
 
     /// A key and its value, at places that count from `start`.
@@ -251,7 +276,7 @@ impl Encoder<'_> {
             let rest = &self.text[self.at..];
             let plain =
                 rest.iter().position(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\').unwrap_or(rest.len());
-            self.out.extend_from_slice(&rest[..plain]);
+            self.out.try_append(&rest[..plain])?;
             self.at += plain;
             match rest.get(plain) {
                 Some(b'"') => {
@@ -276,7 +301,7 @@ impl Encoder<'_> {
             Some(b'u') => return self.unicode(),
             _ => return self.wrong("an unknown escape"),
         };
-        self.out.push(byte);
+        self.out.try_push(byte)?;
         self.at += 2;
         Ok(())
     }
@@ -291,7 +316,7 @@ impl Encoder<'_> {
         let used = if matches!(first, 0xD800..0xDC00) { 2 } else { 1 };
         match char::decode_utf16(units[..used].iter().copied()).next() {
             Some(Ok(character)) => {
-                self.out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                self.out.try_append(character.encode_utf8(&mut [0; 4]).as_bytes())?;
                 Ok(())
             }
             _ => self.wrong("half a surrogate pair"),
@@ -321,12 +346,12 @@ impl Encoder<'_> {
     fn number(&mut self) -> Parsed<()> {
         let start = self.at;
         if self.take_word(b"NaN") {
-            self.out.push(NOT_A_NUMBER);
+            self.out.try_push(NOT_A_NUMBER)?;
             return Ok(());
         }
         let negative = self.take(b'-');
         if self.take_word(b"Infinity") {
-            self.put_infinity(negative);
+            self.put_infinity(negative)?;
             return Ok(());
         }
         if !self.take(b'0') && self.digits() == 0 {
@@ -348,33 +373,33 @@ impl Encoder<'_> {
         }
         let text = std::str::from_utf8(&self.text[start..self.at]).unwrap_or_default();
         match (whole, text.parse::<u64>(), text.parse::<i64>()) {
-            (true, Ok(0), _) | (true, _, Ok(0)) => self.out.push(ZERO),
-            (true, Ok(number), _) => self.put_unsigned(number),
-            (true, _, Ok(number)) => self.put_signed(number),
+            (true, Ok(0), _) | (true, _, Ok(0)) => self.out.try_push(ZERO)?,
+            (true, Ok(number), _) => self.put_unsigned(number)?,
+            (true, _, Ok(number)) => self.put_signed(number)?,
             _ => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() => {
-                    self.out.push(FLOAT);
-                    self.out.extend_from_slice(&number.to_be_bytes());
+                    self.out.try_push(FLOAT)?;
+                    self.out.try_append(&number.to_be_bytes())?;
                 }
-                _ => self.put_infinity(negative),
+                _ => self.put_infinity(negative)?,
             },
         }
         Ok(())
     }
 
-    fn put_infinity(&mut self, negative: bool) {
-        self.out.push(if negative { MINUS_INFINITY } else { INFINITY });
+    fn put_infinity(&mut self, negative: bool) -> Roomy<()> {
+        self.out.try_push(if negative { MINUS_INFINITY } else { INFINITY })
     }
 
-    fn put_unsigned(&mut self, number: u64) {
-        self.out.push(UNSIGNED);
+    fn put_unsigned(&mut self, number: u64) -> Roomy<()> {
+        self.out.try_push(UNSIGNED)?;
         let width = (64 - number.leading_zeros()).div_ceil(8).next_power_of_two() as usize;
-        self.out.extend_from_slice(&number.to_be_bytes()[8 - width..]);
+        self.out.try_append(&number.to_be_bytes()[8 - width..])
     }
 
-    fn put_signed(&mut self, number: i64) {
-        self.out.push(SIGNED);
+    fn put_signed(&mut self, number: i64) -> Roomy<()> {
+        self.out.try_push(SIGNED)?;
         let width = (65 - (!number).leading_zeros()).div_ceil(8).next_power_of_two() as usize;
-        self.out.extend_from_slice(&number.to_be_bytes()[8 - width..]);
+        self.out.try_append(&number.to_be_bytes()[8 - width..])
     }
 }

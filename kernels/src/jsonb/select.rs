@@ -4,7 +4,8 @@ use super::to_text::{self, Trouble, ARRAY, CONTAINER, OBJECT, SCALAR};
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::{invalid, no_memory, too_large, Checked, Damaged, Fault};
 use crate::gil;
-use crate::sink::{vec_with_capacity, Strings};
+use crate::room::{vec_with_capacity, Grow, NoMemory, Roomy};
+use crate::sink::Strings;
 use crate::text::arguments::{checked_present, is_present, Arguments, Given, Held, Patience, BYTES_PER_STEP};
 use pyo3::prelude::*;
 
@@ -130,7 +131,7 @@ impl<'a> Value<'a> {
         }
         let mut found = Vec::new();
         self.each(|_, value| {
-            found.push(value);
+            found.try_push(value)?;
             Ok(true)
         })?;
         Ok(Some(found))
@@ -149,26 +150,26 @@ fn follow<'a>(step: &Step, value: Value<'a>, out: &mut Vec<Value<'a>>) -> Checke
     match step {
         Step::Items(spans) => {
             if let Some(found) = value.items()? {
-                spans.iter().for_each(|span| span_of(*span, &found, out));
+                spans.iter().try_for_each(|span| span_of(*span, &found, out))?;
             }
         }
         Step::Named(kind, name) => match (kind.as_str(), value.is(OBJECT)?) {
-            ("member", _) => out.extend(value.member(name.as_bytes())?),
+            ("member", _) => out.try_extend(value.member(name.as_bytes())?)?,
             ("all members", true) => value.each(|_, one| {
-                out.push(one);
+                out.try_push(one)?;
                 Ok(true)
             })?,
             ("all items", _) => match value.items()? {
-                Some(found) => out.extend(found),
-                None => out.push(value),
+                Some(found) => out.try_extend(found)?,
+                None => out.try_push(value)?,
             },
-            ("key", true) => out.extend(value.member(name.as_bytes())?),
+            ("key", true) => out.try_extend(value.member(name.as_bytes())?)?,
             ("key", false) => {
                 let is_place = name.len() <= PLACE_DIGITS_MAX && name.bytes().all(|digit| digit.is_ascii_digit());
                 if let (true, Ok(wanted)) = (is_place, name.parse::<usize>()) {
                     if value.is(ARRAY)? {
                         value.each(|number, one| {
-                            out.extend((number == wanted).then_some(one));
+                            out.try_extend((number == wanted).then_some(one))?;
                             Ok(number < wanted)
                         })?;
                     }
@@ -180,16 +181,16 @@ fn follow<'a>(step: &Step, value: Value<'a>, out: &mut Vec<Value<'a>>) -> Checke
     Ok(())
 }
 
-fn span_of<'a>(span: Span, items: &[Value<'a>], out: &mut Vec<Value<'a>>) {
+fn span_of<'a>(span: Span, items: &[Value<'a>], out: &mut Vec<Value<'a>>) -> Roomy<()> {
     let last = items.len() as i64 - 1;
     let place = |from_end: bool, place: i64| if from_end { last.saturating_add(place) } else { place };
     let (start, stop) = (place(span.0, span.1), place(span.2, span.3));
     if start < 0 && (span.0, span.1) == (span.2, span.3) {
-        return;
+        return Ok(());
     }
     let first = start.max(0) as usize;
     let end = (stop.saturating_add(1).max(0) as usize).min(items.len());
-    out.extend(items.get(first..end).unwrap_or_default());
+    out.try_append(items.get(first..end).unwrap_or_default())
 }
 
 /// The values that a path leads to.
@@ -203,7 +204,7 @@ struct Search<'s, 'a> {
 impl<'a> Search<'_, 'a> {
     fn run(&mut self, document: &'a [u8]) -> PyResult<&[Value<'a>]> {
         self.found.clear();
-        self.found.push(Value::root(document)?);
+        self.found.try_push(Value::root(document)?)?;
         for step in self.steps {
             self.next.clear();
             for &value in &self.found {
@@ -258,7 +259,7 @@ pub fn select_json(
                 false => NOTHING,
             };
             answers.end(state == FOUND)?;
-            states.push(state);
+            states.try_push(state)?;
         }
         Ok((states.into(), answers.into_buffers()?))
     })
@@ -279,6 +280,12 @@ impl From<Fault> for Told {
             Fault::NoMemory(bytes) => Told::NoMemory(bytes),
             Fault::TooLarge { bytes, bytes_max } => Told::Damaged(too_large(bytes, bytes_max)),
         }
+    }
+}
+
+impl From<NoMemory> for Told {
+    fn from(NoMemory(bytes): NoMemory) -> Self {
+        Told::NoMemory(bytes)
     }
 }
 
@@ -362,25 +369,25 @@ impl<'a> Answers<'a> {
                 [one] => one.write(*depth_max, &mut texts.data)?,
                 _ => {
                     for (number, one) in found.iter().enumerate() {
-                        texts.data.push(if number == 0 { b'[' } else { b',' });
+                        texts.data.try_push(if number == 0 { b'[' } else { b',' })?;
                         one.write(*depth_max, &mut texts.data)?;
                     }
-                    texts.data.push(b']');
+                    texts.data.try_push(b']')?;
                 }
             },
             Answers::Shown { texts, depth_max } => match first.kind {
                 NULL => return Ok(NOTHING),
-                STRING => texts.data.extend_from_slice(as_text(first.content)?.as_bytes()),
+                STRING => texts.data.try_append(as_text(first.content)?.as_bytes())?,
                 NUMBER if is_no_number(first.content) => return Ok(NOTHING),
                 NUMBER | FALSE | TRUE => first.write(*depth_max, &mut texts.data)?,
                 _ => return Ok(LEFT),
             },
             Answers::Stored(values) => match first.kind {
-                CONTAINER => values.data.extend_from_slice(first.content),
+                CONTAINER => values.data.try_append(first.content)?,
                 kind => {
-                    values.data.extend_from_slice(&(SCALAR << 28).to_be_bytes());
-                    values.data.extend_from_slice(&(kind << 28 | first.content.len() as u32).to_be_bytes());
-                    values.data.extend_from_slice(first.content);
+                    values.data.try_append(&(SCALAR << 28).to_be_bytes())?;
+                    values.data.try_append(&(kind << 28 | first.content.len() as u32).to_be_bytes())?;
+                    values.data.try_append(first.content)?;
                 }
             },
         }
@@ -392,7 +399,7 @@ impl<'a> Answers<'a> {
             Answers::Length(all, one)
             | Answers::Integer(all, one)
             | Answers::Float(all, one)
-            | Answers::Boolean(all, one) => all.push(if is_found { *one } else { 0 }),
+            | Answers::Boolean(all, one) => all.try_push(if is_found { *one } else { 0 })?,
             Answers::Text { texts, .. } | Answers::Shown { texts, .. } => texts.end_value()?,
             Answers::Stored(values) => values.end_value()?,
             _ => (),

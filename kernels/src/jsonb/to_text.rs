@@ -4,6 +4,7 @@ use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
 use crate::error::{Checked, Damaged, Fault};
 use crate::gil;
+use crate::room::{reserve, vec_with_capacity, Gather, Grow, NoMemory, Roomy};
 use pyo3::exceptions::{PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
 use std::io::Write;
@@ -25,6 +26,12 @@ pub enum Trouble {
 impl From<Fault> for Trouble {
     fn from(fault: Fault) -> Self {
         Trouble::Damaged(fault)
+    }
+}
+
+impl From<NoMemory> for Trouble {
+    fn from(short: NoMemory) -> Self {
+        Trouble::Damaged(short.into())
     }
 }
 
@@ -61,9 +68,9 @@ fn texts(
     present: Option<&[u8]>,
     depth_max: usize,
 ) -> Result<(Vec<i32>, Vec<u8>), Trouble> {
-    let mut ends = Vec::with_capacity(offsets.len());
+    let mut ends = vec_with_capacity(offsets.len())?;
     let mut out = Vec::new();
-    ends.push(0);
+    ends.try_push(0)?;
     for (row, bounds) in offsets.windows(2).enumerate() {
         if present.is_none_or(|one| one[row] != 0) {
             let place = || format!("JSON value {row}");
@@ -78,7 +85,7 @@ fn texts(
             })?;
         }
         let end = i32::try_from(out.len());
-        ends.push(end.map_err(|_| Trouble::Unsupported("more than 2 GiB of JSON text in one batch".into()))?);
+        ends.try_push(end.map_err(|_| Trouble::Unsupported("more than 2 GiB of JSON text in one batch".into()))?)?;
     }
     Ok((ends, out))
 }
@@ -96,7 +103,7 @@ struct Open {
 
 pub fn document(data: &[u8], depth_max: usize, out: &mut Vec<u8>) -> Result<(), Trouble> {
     if data.is_empty() {
-        out.extend_from_slice(b"null");
+        out.try_append(b"null")?;
         return Ok(());
     }
     let (kind, count) = header(data, 0, data.len())?;
@@ -109,12 +116,12 @@ pub fn document(data: &[u8], depth_max: usize, out: &mut Vec<u8>) -> Result<(), 
             if top.value_at != top.end {
                 damaged!("expected the last value to end at {}, found {}", top.end, top.value_at)?;
             }
-            out.push(if top.is_object { b'}' } else { b']' });
+            out.try_push(if top.is_object { b'}' } else { b']' })?;
             stack.pop();
             continue;
         }
         if top.written > 0 {
-            out.push(b',');
+            out.try_push(b',')?;
         }
         if top.is_object {
             write_key(data, top, out)?;
@@ -132,7 +139,7 @@ pub fn document(data: &[u8], depth_max: usize, out: &mut Vec<u8>) -> Result<(), 
         } else if stack.len() >= depth_max {
             return Err(Trouble::Unsupported(format!("JSON nested more than {depth_max} deep")));
         } else {
-            stack.push(open(data, start, start + length, out)?);
+            stack.try_push(open(data, start, start + length, out)?)?;
         }
     }
     Ok(())
@@ -187,7 +194,7 @@ fn open(data: &[u8], start: usize, end: usize, out: &mut Vec<u8>) -> Checked<Ope
     if key_bytes > end - key_at {
         return damaged!("keys of {key_bytes} bytes at {key_at} run past the end at {end}");
     }
-    out.push(if is_object { b'{' } else { b'[' });
+    out.try_push(if is_object { b'{' } else { b'[' })?;
     Ok(Open { is_object, count, written: 0, entries_at, key_at, value_at: key_at + key_bytes, end })
 }
 
@@ -199,21 +206,21 @@ fn write_key(data: &[u8], object: &mut Open, out: &mut Vec<u8>) -> Checked<()> {
     }
     string(&data[object.key_at..object.key_at + length], out)?;
     object.key_at += length;
-    out.push(b':');
+    out.try_push(b':')?;
     Ok(())
 }
 
 pub fn scalar(kind: u32, content: &[u8], out: &mut Vec<u8>) -> Result<(), Trouble> {
     match (kind, content) {
-        (0, []) => out.extend_from_slice(b"null"),
+        (0, []) => out.try_append(b"null")?,
         (1, text) => string(text, out)?,
         (2, [kind, digits @ ..]) => number(*kind, digits, out)?,
-        (3, []) => out.extend_from_slice(b"false"),
-        (4, []) => out.extend_from_slice(b"true"),
+        (3, []) => out.try_append(b"false")?,
+        (4, []) => out.try_append(b"true")?,
         (6, [0, binary @ ..]) => {
-            out.push(b'"');
-            binary.iter().for_each(|byte| print(out, format_args!("{byte:02x}")));
-            out.push(b'"');
+            out.try_push(b'"')?;
+            binary.iter().try_for_each(|byte| print(out, format_args!("{byte:02x}")))?;
+            out.try_push(b'"')?;
         }
         (6, [kind, ..]) => return Err(Trouble::Unsupported(format!("JSON holds an extension of kind {kind:#04x}"))),
         _ => damaged!("an entry of type {kind} and {} bytes", content.len())?,
@@ -221,45 +228,50 @@ pub fn scalar(kind: u32, content: &[u8], out: &mut Vec<u8>) -> Result<(), Troubl
     Ok(())
 }
 
-fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("memory takes what is written");
+/// More than any number or escape takes.
+const PRINTED_BYTES_MAX: usize = 64;
+
+fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) -> Roomy<()> {
+    reserve(out, PRINTED_BYTES_MAX)?;
+    out.write_fmt(text).expect("memory takes what is written"); // room: reserved
+    Ok(())
 }
 
 fn string(content: &[u8], out: &mut Vec<u8>) -> Checked<()> {
     if let Err(error) = std::str::from_utf8(content) {
         return damaged!("a string is not UTF-8 at byte {}", error.valid_up_to());
     }
-    out.push(b'"');
+    out.try_push(b'"')?;
     let mut copied = 0;
     for (at, &byte) in content.iter().enumerate() {
         if byte >= 0x20 && byte != b'"' && byte != b'\\' {
             continue;
         }
-        out.extend_from_slice(&content[copied..at]);
+        out.try_append(&content[copied..at])?;
         copied = at + 1;
         match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            0x08 => out.extend_from_slice(b"\\b"),
-            0x09 => out.extend_from_slice(b"\\t"),
-            0x0a => out.extend_from_slice(b"\\n"),
-            0x0c => out.extend_from_slice(b"\\f"),
-            0x0d => out.extend_from_slice(b"\\r"),
-            _ => print(out, format_args!("\\u{byte:04x}")),
+            b'"' | b'\\' => out.try_append(&[b'\\', byte])?,
+            0x08 => out.try_append(b"\\b")?,
+            0x09 => out.try_append(b"\\t")?,
+            0x0a => out.try_append(b"\\n")?,
+            0x0c => out.try_append(b"\\f")?,
+            0x0d => out.try_append(b"\\r")?,
+            _ => print(out, format_args!("\\u{byte:04x}"))?,
         }
     }
-    out.extend_from_slice(&content[copied..]);
-    out.push(b'"');
+    out.try_append(&content[copied..])?;
+    out.try_push(b'"')?;
     Ok(())
 }
 
 fn number(kind: u8, digits: &[u8], out: &mut Vec<u8>) -> Checked<()> {
     match (kind, digits.len()) {
-        (0x00, 0) => out.push(b'0'),
-        (0x10 | 0x20 | 0x30, 0) => out.extend_from_slice(b"null"),
-        (0x40, 1 | 2 | 4 | 8) => print(out, format_args!("{}", widened(digits, true) as i64)),
-        (0x50, 1 | 2 | 4 | 8) => print(out, format_args!("{}", widened(digits, false))),
-        (0x60, 8) => float(f64::from_bits(widened(digits, false)), out),
-        (0x70, 9 | 17 | 33) => decimal(digits, out),
+        (0x00, 0) => out.try_push(b'0')?,
+        (0x10 | 0x20 | 0x30, 0) => out.try_append(b"null")?,
+        (0x40, 1 | 2 | 4 | 8) => print(out, format_args!("{}", widened(digits, true) as i64))?,
+        (0x50, 1 | 2 | 4 | 8) => print(out, format_args!("{}", widened(digits, false)))?,
+        (0x60, 8) => float(f64::from_bits(widened(digits, false)), out)?,
+        (0x70, 9 | 17 | 33) => decimal(digits, out)?,
         _ => return damaged!("a number of kind {kind:#04x} with {} bytes", digits.len()),
     }
     Ok(())
@@ -272,13 +284,12 @@ pub fn widened(digits: &[u8], signed: bool) -> u64 {
 }
 
 /// The shortest digits that read back as the same float.
-fn float(value: f64, out: &mut Vec<u8>) {
+fn float(value: f64, out: &mut Vec<u8>) -> Roomy<()> {
     if !value.is_finite() {
-        out.extend_from_slice(b"null");
-        return;
+        return out.try_append(b"null");
     }
     if value.is_sign_negative() {
-        out.push(b'-');
+        out.try_push(b'-')?;
     }
     let shortest = format!("{:e}", value.abs()); // d.ddde-x
     let (mantissa, exponent) = shortest.split_once('e').expect("this format has an exponent");
@@ -294,10 +305,10 @@ fn float(value: f64, out: &mut Vec<u8>) {
 }
 
 /// A signed big-endian integer of any size, followed by its scale.
-fn decimal(content: &[u8], out: &mut Vec<u8>) {
+fn decimal(content: &[u8], out: &mut Vec<u8>) -> Roomy<()> {
     let (scale, unscaled) = content.split_last().expect("checked by the caller");
     let is_negative = unscaled[0] >= 0x80;
-    let mut magnitude: Vec<u8> = unscaled.iter().map(|byte| if is_negative { !byte } else { *byte }).collect();
+    let mut magnitude = unscaled.iter().map(|byte| if is_negative { !byte } else { *byte }).try_vec()?;
     if is_negative {
         for byte in magnitude.iter_mut().rev() {
             *byte = byte.wrapping_add(1);
@@ -305,7 +316,7 @@ fn decimal(content: &[u8], out: &mut Vec<u8>) {
                 break;
             }
         }
-        out.push(b'-');
+        out.try_push(b'-')?;
     }
     let mut reversed = Vec::new(); // decimal digits, the last first
     while magnitude.iter().any(|&byte| byte != 0) || reversed.len() <= *scale as usize {
@@ -315,12 +326,13 @@ fn decimal(content: &[u8], out: &mut Vec<u8>) {
             *byte = (dividend / 10) as u8;
             remainder = dividend % 10;
         }
-        reversed.push(b'0' + remainder as u8);
+        reversed.try_push(b'0' + remainder as u8)?;
     }
     for (place, &digit) in reversed.iter().enumerate().rev() {
-        out.push(digit);
+        out.try_push(digit)?;
         if place == *scale as usize && place > 0 {
-            out.push(b'.');
+            out.try_push(b'.')?;
         }
     }
+    Ok(())
 }

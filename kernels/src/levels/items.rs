@@ -6,6 +6,7 @@
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::{too_large, Checked, Damaged, Fault, Refused, Taken};
 use crate::refused;
+use crate::room::{Gather, Grow};
 use crate::sink::{Bits, Bytes, Offset, Strings};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -100,13 +101,13 @@ pub fn gather(items: &Items, chunks: &[&[Stream]]) -> Taken<Vec<Option<OwnedBuff
         if !rest.iter().all(|chunk| same(&chunk)) {
             return refused!("chunks of one page differ in the type of their leaf");
         }
-        let parts: Vec<_> = chunks.iter().map(|chunk| &chunk[index]).zip(&items.chunks).collect();
+        let parts = chunks.iter().map(|chunk| &chunk[index]).zip(&items.chunks).try_vec()?;
         match stream.kind {
-            Kind::Bytes(size) => out.push(Some(bytes(&parts, items, size)?.into_buffer())),
-            Kind::Bits => out.push(Some(bits(&parts, items)?.into())),
-            Kind::Validity => out.push(validity(&parts, items)?.map(OwnedBuffer::from)),
-            Kind::Narrow => out.extend(strings::<i32>(&parts, items)?.map(Some)),
-            Kind::Wide => out.extend(strings::<i64>(&parts, items)?.map(Some)),
+            Kind::Bytes(size) => out.try_push(Some(bytes(&parts, items, size)?.into_buffer()))?,
+            Kind::Bits => out.try_push(Some(bits(&parts, items)?.into()))?,
+            Kind::Validity => out.try_push(validity(&parts, items)?.map(OwnedBuffer::from))?,
+            Kind::Narrow => out.try_extend(strings::<i32>(&parts, items)?.map(Some))?,
+            Kind::Wide => out.try_extend(strings::<i64>(&parts, items)?.map(Some))?,
         }
     }
     Ok(out)
@@ -256,12 +257,13 @@ fn append_values<O: Offset>(stream: &Stream, start: usize, count: usize, out: &m
     };
     let (first, last) = (O::read(offsets), O::read(&offsets[count * O::BYTES..]));
     let next = offsets[O::BYTES..].chunks_exact(O::BYTES).map(O::read);
-    let ascends = offsets.chunks_exact(O::BYTES).map(O::read).zip(next.clone()).all(|(a, b)| a <= b);
+    let mut pairs = offsets.chunks_exact(O::BYTES).map(O::read).zip(next.clone()); // room: an iterator
+    let ascends = pairs.all(|(a, b)| a <= b);
     let Some(bytes) = stream.bytes.get(first..last).filter(|_| ascends) else {
         return refused!("value offsets {first}..{last} do not ascend within {} bytes", stream.bytes.len());
     };
     let base = out.data.len();
-    out.offsets.extend(next.map(|offset| O::wrap(base + (offset - first))));
+    out.offsets.try_extend(next.map(|offset| O::wrap(base + (offset - first))))?;
     out.push_bytes(bytes).map_err(no_memory)?;
     Ok(())
 }

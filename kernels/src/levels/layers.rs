@@ -18,7 +18,8 @@ use crate::buffer::OwnedBuffer;
 use crate::damaged;
 use crate::error::Checked;
 use crate::levels::planes::{Mask, Planes};
-use crate::sink::{zeros, Offsets};
+use crate::room::{vec_with_capacity, zeros, GatherResults};
+use crate::sink::Offsets;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -100,7 +101,7 @@ pub fn parse_layers(bytes: &[u8]) -> Checked<(Layers, usize)> {
     let Some(kinds) = rest.get(..count as usize) else {
         return damaged!("expected {count} layers, found {} bytes", rest.len());
     };
-    let layers = kinds.iter().map(|&byte| Layer::parse(byte)).collect::<Checked<Vec<_>>>()?;
+    let layers = kinds.iter().map(|&byte| Layer::parse(byte)).try_vec_of()?;
     let (mut max_rep, mut max_def, mut max_visible) = (0, 0, 0);
     for layer in &layers {
         max_rep += matches!(layer, Layer::List { .. }) as u16;
@@ -136,9 +137,10 @@ pub fn unravel(
     let def = if all_valid { None } else { def };
     let mut state = Unravelling { rep: rep.unwrap_or_default(), def, length: num_items, consumed: 0 };
     let mut lists_left = layers.max_rep;
-    let mut out = Vec::with_capacity(layers.layers.len());
+    let mut out = vec_with_capacity(layers.layers.len())?;
     for (index, &layer) in layers.layers.iter().enumerate() {
         let top = state.consumed + layer.own_levels();
+        // room: reserved
         out.push(match layer {
             Layer::Item { null } => state.item(null, layers.group_limit(index, state.consumed))?,
             Layer::List { empty, wide, .. } => {
@@ -373,5 +375,5 @@ pub fn layers_to_python(py: Python<'_>, layers: Vec<LayerOut>) -> PyResult<Bound
         });
         (layer.length, layer.validity.map(OwnedBuffer::from), layer.null_count, offsets)
     });
-    PyList::new(py, rows.collect::<Vec<_>>())
+    PyList::new(py, rows.collect::<Vec<_>>()) // room: at most 255 layers
 }

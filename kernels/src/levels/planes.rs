@@ -5,7 +5,7 @@
 //! is a validity bitmap already. Files store levels packed; they are not expanded in between.
 
 use crate::error::Checked;
-use crate::sink::{reserve, vec_with_capacity, zeros};
+use crate::room::{filled, reserve, vec_with_capacity, zeros, Copied, GatherResults, Grow, Roomy};
 
 /// Words of one plane of a packed group, which holds 1024 levels.
 pub const GROUP_WORDS: usize = 16;
@@ -19,18 +19,14 @@ pub struct Mask {
 
 impl Mask {
     pub fn ones(length: usize) -> Checked<Self> {
-        let mut words = vec_with_capacity(length.div_ceil(64))?;
-        words.resize(length.div_ceil(64), u64::MAX);
-        let mut mask = Mask { words, length };
+        let mut mask = Mask { words: filled(u64::MAX, length.div_ceil(64))?, length };
         mask.clear_rest();
         Ok(mask)
     }
 
     /// The same bits in memory of their own.
     pub fn copy(&self) -> Checked<Self> {
-        let mut words = vec_with_capacity(self.words.len())?;
-        words.extend_from_slice(&self.words);
-        Ok(Mask { words, length: self.length })
+        Ok(Mask { words: self.words.try_to_vec()?, length: self.length })
     }
 
     pub fn len(&self) -> usize {
@@ -77,8 +73,8 @@ impl Mask {
         let mut kept = Mask { words: vec_with_capacity(by.count_ones().div_ceil(64))?, length: 0 };
         for (&word, &by) in self.words.iter().zip(&by.words) {
             match by {
-                u64::MAX => kept.push(word, 64),
-                _ => kept.push(Compress::new(by).apply(word), by.count_ones() as usize),
+                u64::MAX => kept.add(word, 64),
+                _ => kept.add(Compress::new(by).apply(word), by.count_ones() as usize),
             }
         }
         Ok(kept)
@@ -87,30 +83,30 @@ impl Mask {
     /// As bytes, the first bit lowest.
     pub fn to_bytes(&self) -> Checked<Vec<u8>> {
         let mut out = vec_with_capacity(self.words.len() * 8)?;
-        out.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
+        out.try_extend(self.words.iter().flat_map(|word| word.to_le_bytes()))?;
         out.truncate(self.length.div_ceil(8));
         Ok(out)
     }
 
     /// Make room for `count` more bits.
-    fn reserve(&mut self, count: usize) -> Checked<()> {
+    fn make_room(&mut self, count: usize) -> Roomy<()> {
         let words = self.length.saturating_add(count).div_ceil(64);
         let missing = words - self.words.len();
         reserve(&mut self.words, missing)
     }
 
     /// Append the lowest `count` bits of a word, the others of which are 0. There is room for them.
-    fn push(&mut self, word: u64, count: usize) {
+    fn add(&mut self, word: u64, count: usize) {
         let used = self.length % 64;
         self.length += count;
         match self.words.last_mut().filter(|_| used > 0) {
             Some(last) => {
                 *last |= word << used;
                 if used + count > 64 {
-                    self.words.push(word >> (64 - used));
+                    self.words.push(word >> (64 - used)); // room: reserved
                 }
             }
-            None if count > 0 => self.words.push(word),
+            None if count > 0 => self.words.push(word), // room: reserved
             None => {}
         }
     }
@@ -121,15 +117,15 @@ impl Mask {
     }
 
     fn push_zeros(&mut self, count: usize) -> Checked<()> {
-        self.reserve(count)?;
+        self.make_room(count)?;
         self.length += count;
-        self.words.resize(self.length.div_ceil(64), 0);
+        self.words.try_resize(self.length.div_ceil(64), 0)?;
         Ok(())
     }
 
     fn append(&mut self, other: &Mask, start: usize, end: usize) -> Checked<()> {
-        self.reserve(end - start)?;
-        runs(start, end).for_each(|(at, count)| self.push(other.read(at, count), count));
+        self.make_room(end - start)?;
+        runs(start, end).for_each(|(at, count)| self.add(other.read(at, count), count));
         Ok(())
     }
 
@@ -240,7 +236,7 @@ impl Planes {
         let any = levels.iter().fold(0, |any, level| any | level);
         let width = (u16::BITS - any.leading_zeros()) as usize;
         self.widen(width)?;
-        self.reserve(levels.len())?;
+        self.make_room(levels.len())?;
         for levels in levels.chunks(64) {
             self.push_words(levels.len(), |plane| if plane < width { bit_of(levels, plane) } else { 0 });
         }
@@ -248,8 +244,8 @@ impl Planes {
     }
 
     /// Make room for `count` more levels.
-    fn reserve(&mut self, count: usize) -> Checked<()> {
-        self.planes.iter_mut().try_for_each(|plane| plane.reserve(count))
+    fn make_room(&mut self, count: usize) -> Checked<()> {
+        Ok(self.planes.iter_mut().try_for_each(|plane| plane.make_room(count))?)
     }
 
     /// Append the first `count` levels of a group, given as the words of their planes, lowest plane first.
@@ -258,7 +254,7 @@ impl Planes {
         let is_used =
             |plane: &[u64; GROUP_WORDS]| plane.iter().zip(sizes()).any(|(word, size)| word & lowest(size) != 0);
         self.widen(planes.iter().rposition(is_used).map_or(0, |highest| highest + 1))?;
-        self.reserve(count)?;
+        self.make_room(count)?;
         for (index, size) in sizes().enumerate() {
             self.push_words(size, |plane| planes.get(plane).map_or(0, |words| words[index] & lowest(size)));
         }
@@ -288,13 +284,13 @@ impl Planes {
         while self.planes.len() < width {
             let mut plane = Mask::default();
             plane.push_zeros(self.length)?;
-            self.planes.push(plane);
+            self.planes.try_push(plane)?;
         }
         Ok(())
     }
 
     fn push_words(&mut self, count: usize, word: impl Fn(usize) -> u64) {
-        self.planes.iter_mut().enumerate().for_each(|(index, plane)| plane.push(word(index), count));
+        self.planes.iter_mut().enumerate().for_each(|(index, plane)| plane.add(word(index), count));
         self.length += count;
     }
 
@@ -341,7 +337,7 @@ impl Planes {
 
     /// The levels for which `by` has a one.
     pub fn compact(&self, by: &Mask) -> Checked<Self> {
-        let planes = self.planes.iter().map(|plane| plane.compact(by)).collect::<Checked<_>>()?;
+        let planes = self.planes.iter().map(|plane| plane.compact(by)).try_vec_of()?;
         Ok(Planes { planes, length: by.count_ones() })
     }
 

@@ -6,7 +6,7 @@ use crate::error::Checked;
 use crate::gil;
 use crate::levels::layers::{layers_to_python, parse_layers, unravel, LayerOut, Layers};
 use crate::levels::planes::Planes;
-use crate::sink::{reserve, vec_with_capacity};
+use crate::room::{vec_with_capacity, zeros, Copied, Gather, Grow, Roomy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -74,20 +74,20 @@ pub fn distinct_rows(py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<Option
     let rows = rows.i64s()?;
     Ok(gil::release(py, rows.len(), || {
         if rows.windows(2).all(|pair| pair[0] < pair[1]) {
-            return None;
+            return Roomy::Ok(None);
         }
-        let mut order: Vec<(i64, usize)> = rows.iter().copied().zip(0..).collect();
+        let mut order: Vec<(i64, usize)> = rows.iter().copied().zip(0..rows.len()).try_vec()?;
         order.sort_unstable();
-        let mut distinct: Vec<i64> = Vec::with_capacity(rows.len());
-        let mut places = vec![0i64; rows.len()];
+        let mut distinct: Vec<i64> = vec_with_capacity(rows.len())?;
+        let mut places: Vec<i64> = zeros(rows.len())?;
         for (row, asked) in order {
             if distinct.last() != Some(&row) {
-                distinct.push(row);
+                distinct.try_push(row)?;
             }
             places[asked] = distinct.len() as i64 - 1;
         }
-        Some((distinct.into(), places.into()))
-    }))
+        Ok(Some((distinct.into(), places.into())))
+    })?)
 }
 
 /// `(pages, counts, ends, rows)` of `split_rows`.
@@ -137,22 +137,22 @@ impl PageRows {
             if !rows.is_sorted() {
                 return Err(PyValueError::new_err("rows do not ascend"));
             }
-            let (mut pages, mut counts, mut page_ends) = (Vec::new(), Vec::new(), Vec::with_capacity(ends.len()));
-            let mut pages_before = Vec::with_capacity(ends.len());
+            let (mut pages, mut counts, mut page_ends) = (Vec::new(), Vec::new(), vec_with_capacity(ends.len())?);
+            let mut pages_before = vec_with_capacity(ends.len())?;
             let mut relative = vec_with_capacity(num_rows)?;
             let mut first = 0;
             for (column, &end) in ends.iter().enumerate() {
                 let Some(starts) = row_starts.get(first..end) else {
                     return Err(PyValueError::new_err(format!("row starts {first}..{end} of {}", row_starts.len())));
                 };
-                pages_before.push(first.saturating_sub(column)); // a column has a start more than it has pages
+                pages_before.push(first.saturating_sub(column)); // room: reserved; a column has a start more than it has pages
                 first = end;
                 split_column(&rows, starts, |page, rows| {
-                    pages.push(page);
-                    counts.push(rows.len());
-                    relative.extend(rows.iter().map(|row| row - starts[page]));
+                    pages.try_push(page)?;
+                    counts.try_push(rows.len())?;
+                    relative.try_extend(rows.iter().map(|row| row - starts[page]))
                 })?;
-                page_ends.push(pages.len());
+                page_ends.try_push(pages.len())?;
             }
             Ok(PageRows { pages, counts, page_ends, pages_before, relative })
         })
@@ -160,10 +160,10 @@ impl PageRows {
 
     /// The pages that hold some of the rows, numbered over all columns.
     #[getter]
-    fn pages(&self) -> Vec<usize> {
+    fn pages(&self) -> Roomy<Vec<usize>> {
         let of_column = |column: usize| self.pages[self.column(column)].iter().map(move |page| (column, page));
         let pages = (0..self.num_columns()).flat_map(of_column);
-        pages.map(|(column, page)| self.pages_before[column] + page).collect()
+        pages.map(|(column, page)| self.pages_before[column] + page).try_vec()
     }
 
     /// `(first, numbers, counts, rows)` of one column.
@@ -174,9 +174,9 @@ impl PageRows {
         }
         let pages = self.column(number);
         let start = self.counts[..pages.start].iter().sum::<usize>();
-        let counts = self.counts[pages.clone()].to_vec();
-        let rows = self.relative[start..start + counts.iter().sum::<usize>()].to_vec();
-        Ok((pages.start, self.pages[pages].to_vec(), counts, rows.into()))
+        let counts = self.counts[pages.start..pages.end].try_to_vec()?;
+        let rows = self.relative[start..start + counts.iter().sum::<usize>()].try_to_vec()?;
+        Ok((pages.start, self.pages[pages].try_to_vec()?, counts, rows.into()))
     }
 }
 
@@ -206,7 +206,7 @@ impl PageRows {
 }
 
 /// Tell of each page that holds some of the rows which these are.
-fn split_column(mut rows: &[i64], starts: &[i64], mut found: impl FnMut(usize, &[i64])) -> PyResult<()> {
+fn split_column(mut rows: &[i64], starts: &[i64], mut found: impl FnMut(usize, &[i64]) -> Roomy<()>) -> PyResult<()> {
     let mut page = 0;
     while let Some(&row) = rows.first() {
         // The last page that starts at or before the row: pages before it may be empty.
@@ -215,7 +215,7 @@ fn split_column(mut rows: &[i64], starts: &[i64], mut found: impl FnMut(usize, &
             return Err(PyValueError::new_err(format!("row {row} lies in none of the pages")));
         };
         let (here, behind) = rows.split_at(rows.partition_point(|&row| row < end));
-        found(before, here);
+        found(before, here)?;
         rows = behind;
     }
     Ok(())
@@ -275,7 +275,7 @@ fn select_flat(layers: &Layers, page: &PageLevels, rows: &RowRanges) -> Checked<
             return damaged!("{} levels for {} rows without lists", levels.len(), page.num_rows);
         }
         let mut picked = vec_with_capacity(num_items)?;
-        rows.iter().for_each(|(start, end)| picked.extend_from_slice(&levels[start as usize..end as usize]));
+        rows.iter().for_each(|(start, end)| picked.extend_from_slice(&levels[start as usize..end as usize])); // room: reserved
         Ok(Some(Planes::from_levels(&picked)?))
     };
     let layers = unravel(layers, pick(page.rep)?, pick(page.def)?, num_items, num_items)?;
@@ -289,8 +289,8 @@ fn select_nested(layers: &Layers, page: &PageLevels, rep: &[u16], rows: &RowRang
     }
     let begins = (0..rep.len()).filter(|&index| rep[index] == layers.max_rep());
     // Where each row begins, and where the last one ends.
-    let mut row_levels: Vec<usize> = vec_with_capacity(begins.clone().count() + 1)?;
-    row_levels.extend(begins.chain([rep.len()]));
+    let mut row_levels: Vec<usize> = vec_with_capacity(begins.clone().count() + 1)?; // room: the iterator is copied, no vector
+    row_levels.try_extend(begins.chain([rep.len()]))?;
     if row_levels.len() != page.num_rows + 1 {
         return damaged!("levels hold {} rows, expected {}", row_levels.len() - 1, page.num_rows);
     }
@@ -308,13 +308,10 @@ fn select_nested(layers: &Layers, page: &PageLevels, rep: &[u16], rows: &RowRang
         let (from, to) = (row_levels[start as usize], row_levels[end as usize]);
         item += count_items(level, from);
         let num_items = count_items(from, to);
-        reserve(&mut item_ids, num_items)?;
-        item_ids.extend(item as i64..(item + num_items) as i64);
-        reserve(&mut picked_rep, to - from)?;
-        picked_rep.extend_from_slice(&rep[from..to]);
+        item_ids.try_extend(item as i64..(item + num_items) as i64)?;
+        picked_rep.try_append(&rep[from..to])?;
         if let (Some(picked), Some(def)) = (&mut picked_def, page.def) {
-            reserve(picked, to - from)?;
-            picked.extend_from_slice(&def[from..to]);
+            picked.try_append(&def[from..to])?;
         }
         (level, item) = (to, item + num_items);
     }

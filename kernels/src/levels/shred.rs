@@ -13,6 +13,7 @@ use crate::error::{Refused, Taken};
 use crate::gil;
 use crate::levels::items::{gather, Items, Run, Stream, StreamArgs};
 use crate::refused;
+use crate::room::{filled, vec_with_capacity, zeros, Copied, Gather, GatherResults, Grow, Roomy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -51,14 +52,15 @@ impl Bitmap<'_> {
     }
 
     /// Call `visit` for each slot of a range whose bit is 0, with its distance from the start.
-    pub fn zeros(&self, start: usize, count: usize, mut visit: impl FnMut(usize)) {
+    pub fn zeros(&self, start: usize, count: usize, mut visit: impl FnMut(usize) -> Roomy<()>) -> Roomy<()> {
         for base in (0..count).step_by(64) {
             let mut zeros = !self.word(start + base, count - base);
             while zeros != 0 {
-                visit(base + zeros.trailing_zeros() as usize);
+                visit(base + zeros.trailing_zeros() as usize)?;
                 zeros &= zeros - 1;
             }
         }
+        Ok(())
     }
 }
 
@@ -136,13 +138,13 @@ fn empty_code(depth: usize) -> u16 {
 }
 
 impl Levels {
-    fn new(start: usize, num_rows: usize, max_rep: u16) -> Self {
-        let rep = if max_rep > 0 { vec![max_rep; num_rows] } else { Vec::new() };
+    fn new(start: usize, num_rows: usize, max_rep: u16) -> Roomy<Self> {
+        let rep = if max_rep > 0 { filled(max_rep, num_rows)? } else { Vec::new() };
         let mut runs = Vec::new();
         if num_rows > 0 {
-            runs.push(Run { start, count: num_rows });
+            runs.try_push(Run { start, count: num_rows })?;
         }
-        Levels { rep, def: None, count: num_rows, runs, owners: None }
+        Ok(Levels { rep, def: None, count: num_rows, runs, owners: None })
     }
 
     fn num_slots(&self) -> usize {
@@ -161,33 +163,37 @@ impl Levels {
     }
 
     /// Mark the levels whose slot is null here, and not already further out. True when there is any.
-    fn item(&mut self, node: &Node, code: u16) -> bool {
+    fn item(&mut self, node: &Node, code: u16) -> Roomy<bool> {
         let (runs, owners, count) = (&self.runs, &self.owners, self.count);
         let (def, mut found) = (&mut self.def, false);
         let mut mark = |slot: usize| {
             let level = owners.as_ref().map_or(slot, |owners| owners[slot]);
-            let level = &mut def.get_or_insert_with(|| vec![0; count])[level];
-            if *level == 0 {
-                (*level, found) = (code, true);
+            let def = match def.as_mut() {
+                Some(def) => def,
+                None => def.insert(zeros(count)?), // room: an option
+            };
+            if def[level] == 0 {
+                (def[level], found) = (code, true);
             }
+            Roomy::Ok(())
         };
         let mut first = 0;
         for run in runs {
             match (&node.kind, &node.validity) {
-                (Kind::Null, _) => (first..first + run.count).for_each(&mut mark),
-                (_, Some(bitmap)) => bitmap.zeros(run.start, run.count, |index| mark(first + index)),
+                (Kind::Null, _) => (first..first + run.count).try_for_each(&mut mark)?,
+                (_, Some(bitmap)) => bitmap.zeros(run.start, run.count, |index| mark(first + index))?,
                 (_, None) => {}
             }
             first += run.count;
         }
-        found
+        Ok(found)
     }
 
     /// Turn the levels that own a list into as many as it has items. `rank` is 1 for the innermost list.
     fn list(&mut self, offsets: Offsets, node: &Node, depth: usize, rank: u16, found: &mut Found) -> Taken<()> {
-        let mut next = Levels { rep: Vec::new(), def: None, count: 0, runs: Vec::new(), owners: None };
-        next.rep.reserve(self.count);
-        let mut def = Vec::with_capacity(self.count);
+        let mut next =
+            Levels { rep: vec_with_capacity(self.count)?, def: None, count: 0, runs: Vec::new(), owners: None };
+        let mut def = vec_with_capacity(self.count)?;
         let mut owners = self.owners.as_deref().unwrap_or_default().iter().copied().peekable();
         let mut slots = self.runs.iter().flat_map(|run| run.start..run.start + run.count);
         let mut childless = false;
@@ -201,10 +207,10 @@ impl Levels {
                     _ => match offsets.items(slot) {
                         Some((_, 0)) => empty_code(depth),
                         Some((start, count)) => {
-                            next.rep.push(rep);
-                            next.rep.resize(next.rep.len() + count - 1, rank - 1);
-                            def.resize(def.len() + count, 0);
-                            append_run(&mut next.runs, start, count);
+                            next.rep.try_push(rep)?;
+                            next.rep.try_resize(next.rep.len() + count - 1, rank - 1)?;
+                            def.try_resize(def.len() + count, 0)?;
+                            append_run(&mut next.runs, start, count)?;
                             continue;
                         }
                         None => return refused!("list offsets of slot {slot} descend or end"),
@@ -215,12 +221,13 @@ impl Levels {
             found.null[depth] |= end == null_code(depth);
             found.empty[depth] |= end == empty_code(depth);
             childless = true;
-            next.rep.push(rep);
-            def.push(end);
+            next.rep.try_push(rep)?;
+            def.try_push(end)?;
         }
         next.count = def.len();
         if childless {
-            next.owners = Some(def.iter().enumerate().filter(|(_, &code)| code == 0).map(|(level, _)| level).collect());
+            let owners = def.iter().enumerate().filter(|(_, &code)| code == 0).map(|(level, _)| level);
+            next.owners = Some(owners.try_vec()?);
             next.def = Some(def);
         }
         *self = next;
@@ -235,24 +242,27 @@ impl Levels {
         let Some(count) = self.count.checked_mul(size) else {
             return refused!("{} lists of {size} slots", self.count);
         };
-        self.rep = repeat_each(&self.rep, size);
-        self.def = self.def.as_deref().map(|def| repeat_each(def, size));
+        self.rep = repeat_each(&self.rep, size)?;
+        self.def = self.def.as_deref().map(|def| repeat_each(def, size)).transpose()?;
         self.count = count;
         self.runs.iter_mut().for_each(|run| *run = Run { start: run.start * size, count: run.count * size });
         Ok(())
     }
 }
 
-fn repeat_each(levels: &[u16], times: usize) -> Vec<u16> {
-    levels.iter().flat_map(|&level| std::iter::repeat_n(level, times)).collect()
+fn repeat_each(levels: &[u16], times: usize) -> Roomy<Vec<u16>> {
+    let mut repeated = vec_with_capacity(levels.len().saturating_mul(times))?;
+    levels.iter().for_each(|&level| repeated.extend(std::iter::repeat_n(level, times))); // room: reserved
+    Ok(repeated)
 }
 
 /// Append items to runs, joined with the last one where they follow it.
-fn append_run(runs: &mut Vec<Run>, start: usize, count: usize) {
+fn append_run(runs: &mut Vec<Run>, start: usize, count: usize) -> Roomy<()> {
     match runs.last_mut() {
         Some(last) if last.start + last.count == start => last.count += count,
-        _ => runs.push(Run { start, count }),
+        _ => runs.try_push(Run { start, count })?,
     }
+    Ok(())
 }
 
 /// The shape of the way, the same for all chunks: what each node is, outermost first, the leaf last.
@@ -279,20 +289,20 @@ impl Way {
     }
 
     /// Layer numbers, innermost first, and the level of every code.
-    fn number(&self, found: &Found) -> (Vec<u8>, Vec<u16>) {
+    fn number(&self, found: &Found) -> Roomy<(Vec<u8>, Vec<u16>)> {
         let mut layers = Vec::new();
-        let mut levels = vec![0; 2 * self.is_list.len() + 1];
+        let mut levels = filled(0, 2 * self.is_list.len() + 1)?;
         let mut next = 1;
         for (depth, &is_list) in self.is_list.iter().enumerate().rev() {
             let (null, empty) = (found.null[depth], found.empty[depth]);
-            layers.push(match (is_list, null, empty) {
+            layers.try_push(match (is_list, null, empty) {
                 (false, false, _) => 1,
                 (false, true, _) => 3,
                 (true, false, false) => 2,
                 (true, true, false) => 4,
                 (true, false, true) => 5,
                 (true, true, true) => 6,
-            });
+            })?;
             for (occurs, code) in [(null, null_code(depth)), (empty, empty_code(depth))] {
                 if occurs {
                     levels[code as usize] = next;
@@ -300,7 +310,7 @@ impl Way {
                 }
             }
         }
-        (layers, levels)
+        Ok((layers, levels))
     }
 }
 
@@ -315,18 +325,18 @@ struct Chunk<'a> {
 impl Chunk<'_> {
     fn levels(&self, way: &Way, found: &mut Found) -> Taken<Levels> {
         let mut rank = way.max_rep();
-        let mut levels = Levels::new(self.start, self.num_rows, rank);
+        let mut levels = Levels::new(self.start, self.num_rows, rank)?;
         for (depth, node) in self.nodes.iter().enumerate() {
             levels.check(node)?;
             match node.kind {
                 Kind::Item | Kind::NullableStruct | Kind::Null => {
-                    found.null[depth] |= levels.item(node, null_code(depth))
+                    found.null[depth] |= levels.item(node, null_code(depth))?
                 }
                 Kind::Repeated(size) => {
                     if rank < way.max_rep() {
                         return Err(Refused::Unsupported("fixed-size lists of structs inside lists".into()));
                     }
-                    found.null[depth] |= levels.item(node, null_code(depth));
+                    found.null[depth] |= levels.item(node, null_code(depth))?;
                     levels.repeat(size)?;
                 }
                 Kind::List(offsets) => {
@@ -353,11 +363,12 @@ struct Page {
 
 fn shred_chunks(way: &Way, chunks: &[Chunk]) -> Taken<Page> {
     let depth = way.is_list.len();
-    let mut found = Found { null: vec![false; depth], empty: vec![false; depth] };
-    let parts = chunks.iter().map(|chunk| chunk.levels(way, &mut found)).collect::<Taken<Vec<_>>>()?;
+    let mut found = Found { null: filled(false, depth)?, empty: filled(false, depth)? };
+    let parts = chunks.iter().map(|chunk| chunk.levels(way, &mut found)).try_vec_of()?;
     way.push_down(&mut found);
-    let (layers, numbers) = way.number(&found);
-    let items = Items { chunks: parts.iter().map(|part| part.runs.clone()).collect(), nulls: null_items(&parts) };
+    let (layers, numbers) = way.number(&found)?;
+    let runs = parts.iter().map(|part| part.runs.try_to_vec()).try_vec_of()?;
+    let items = Items { chunks: runs, nulls: null_items(&parts)? };
     let num_levels = parts.iter().map(|part| part.count).sum();
     let num_slots = match way.max_rep() {
         0 => num_levels,
@@ -365,20 +376,23 @@ fn shred_chunks(way: &Way, chunks: &[Chunk]) -> Taken<Page> {
     };
     let has_def = layers.iter().any(|&layer| layer > 2);
     let mut parts = parts.into_iter();
-    let mut joined = parts.next().unwrap_or_else(|| Levels::new(0, 0, 0));
-    let mut def = has_def.then(|| joined.def.take().unwrap_or_else(|| vec![0; joined.count]));
+    let mut joined = parts.next().map_or_else(|| Levels::new(0, 0, 0), Ok)?;
+    let mut def = match has_def {
+        true => Some(joined.def.take().map_or_else(|| zeros(joined.count), Ok)?),
+        false => None,
+    };
     for part in parts {
-        joined.rep.extend_from_slice(&part.rep);
+        joined.rep.try_append(&part.rep)?;
         match (&mut def, &part.def) {
-            (Some(def), Some(more)) => def.extend_from_slice(more),
-            (Some(def), None) => def.resize(def.len() + part.count, 0),
+            (Some(def), Some(more)) => def.try_append(more)?,
+            (Some(def), None) => def.try_resize(def.len() + part.count, 0)?,
             (None, _) => {}
         }
     }
     if let Some(def) = &mut def {
         def.iter_mut().for_each(|level| *level = numbers[*level as usize]);
     }
-    let streams: Vec<_> = chunks.iter().map(|chunk| &chunk.streams[..]).collect();
+    let streams = chunks.iter().map(|chunk| &chunk.streams[..]).try_vec()?;
     Ok(Page {
         num_slots,
         num_items: items.count(),
@@ -391,21 +405,23 @@ fn shred_chunks(way: &Way, chunks: &[Chunk]) -> Taken<Page> {
 }
 
 /// The items that are null, numbered from the first of the page on.
-fn null_items(parts: &[Levels]) -> Vec<usize> {
+fn null_items(parts: &[Levels]) -> Roomy<Vec<usize>> {
     let (mut nulls, mut first) = (Vec::new(), 0);
     for part in parts {
         if let Some(def) = &part.def {
             match &part.owners {
-                None => nulls.extend((0..part.count).filter(|&level| def[level] != 0).map(|level| first + level)),
+                None => {
+                    nulls.try_extend((0..part.count).filter(|&level| def[level] != 0).map(|level| first + level))?
+                }
                 Some(owners) => {
                     let null = owners.iter().enumerate().filter(|(_, &level)| def[level] != 0);
-                    nulls.extend(null.map(|(item, _)| first + item));
+                    nulls.try_extend(null.map(|(item, _)| first + item))?;
                 }
             }
         }
         first += part.num_slots();
     }
-    nulls
+    Ok(nulls)
 }
 
 type NodeArgs<'py> = (u8, usize, Option<Bound<'py, PyAny>>, usize, Option<Bound<'py, PyAny>>, usize);
@@ -446,17 +462,17 @@ pub fn shred<'py>(py: Python<'py>, chunks: Vec<ChunkArgs<'py>>) -> PyResult<Shre
     let held = chunks
         .iter()
         .map(|(_, _, nodes, streams)| {
-            let nodes = nodes.iter().map(|node| Ok((hold(&node.2)?, hold(&node.4)?))).collect::<PyResult<_>>()?;
-            let streams = streams.iter().map(|s| Ok((hold(&s.4)?, hold(&s.5)?))).collect::<PyResult<_>>()?;
-            Ok(Held { nodes, streams })
+            let nodes = nodes.iter().map(|node| PyResult::Ok((hold(&node.2)?, hold(&node.4)?))).try_vec_of()?;
+            let streams = streams.iter().map(|s| PyResult::Ok((hold(&s.4)?, hold(&s.5)?))).try_vec_of()?;
+            PyResult::Ok(Held { nodes, streams })
         })
-        .collect::<PyResult<Vec<_>>>()?;
+        .try_vec_of()?;
     let mut inputs = Vec::new();
     for ((start, num_rows, nodes, streams), held) in chunks.iter().zip(&held) {
-        let nodes = nodes.iter().zip(&held.nodes).map(|(args, held)| node(args, held)).collect::<PyResult<_>>()?;
+        let nodes = nodes.iter().zip(&held.nodes).map(|(args, held)| node(args, held)).try_vec_of()?;
         let streams = streams.iter().zip(&held.streams).map(|(args, held)| Stream::new(args, held));
-        let streams = streams.collect::<PyResult<_>>()?;
-        inputs.push(Chunk { start: *start, num_rows: *num_rows, nodes, streams });
+        let streams = streams.try_vec_of()?;
+        inputs.try_push(Chunk { start: *start, num_rows: *num_rows, nodes, streams })?;
     }
     let way = way_of(&inputs)?;
     let steps = inputs.iter().map(|chunk| chunk.num_rows + chunk.nodes.last().map_or(0, |leaf| leaf.length)).sum();
@@ -467,19 +483,22 @@ pub fn shred<'py>(py: Python<'py>, chunks: Vec<ChunkArgs<'py>>) -> PyResult<Shre
 
 /// The one way that all chunks take.
 fn way_of(chunks: &[Chunk]) -> PyResult<Way> {
-    let kinds =
-        |chunk: &Chunk, is: fn(&Kind) -> bool| chunk.nodes.iter().map(|node| is(&node.kind)).collect::<Vec<_>>();
+    let kinds = |chunk: &Chunk, is: fn(&Kind) -> bool| chunk.nodes.iter().map(|node| is(&node.kind)).try_vec();
     let mut ways = chunks.iter().map(|chunk| {
-        let is_list = kinds(chunk, |kind| matches!(kind, Kind::List(_)));
-        let mut is_struct = kinds(chunk, |kind| matches!(kind, Kind::Item | Kind::NullableStruct));
+        let is_list = kinds(chunk, |kind| matches!(kind, Kind::List(_)))?;
+        let mut is_struct = kinds(chunk, |kind| matches!(kind, Kind::Item | Kind::NullableStruct))?;
         is_struct.pop(); // the leaf
         let first_list = is_list.iter().position(|&is_list| is_list).unwrap_or(0);
-        let mut may_be_null = kinds(chunk, |kind| matches!(kind, Kind::NullableStruct));
+        let mut may_be_null = kinds(chunk, |kind| matches!(kind, Kind::NullableStruct))?;
         may_be_null.iter_mut().skip(first_list).for_each(|may_be_null| *may_be_null = false);
-        Way { is_list, is_struct, may_be_null }
+        Roomy::Ok(Way { is_list, is_struct, may_be_null })
     });
-    let first = ways.next().ok_or_else(|| PyValueError::new_err("no chunks"))?;
-    match ways.all(|way| way == first) && (1..=1024).contains(&first.is_list.len()) {
+    let first = ways.next().ok_or_else(|| PyValueError::new_err("no chunks"))??;
+    let mut is_same = true;
+    for way in ways {
+        is_same &= way? == first;
+    }
+    match is_same && (1..=1024).contains(&first.is_list.len()) {
         true => Ok(first),
         false => Err(PyValueError::new_err("chunks of one page differ in their nesting")),
     }

@@ -2,6 +2,7 @@
 
 use crate::buffer::Input;
 use crate::error::invalid;
+use crate::room::{vec_with_capacity, GatherResults, Grow};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
@@ -32,7 +33,7 @@ impl Held {
     }
 
     pub fn all(given: &[Given<'_>]) -> PyResult<Vec<Self>> {
-        given.iter().map(Held::new).collect()
+        given.iter().map(Held::new).try_vec_of()
     }
 }
 
@@ -52,10 +53,10 @@ pub struct Arguments<'a> {
 impl<'a> Arguments<'a> {
     /// `pool` is how many items there are.
     pub fn new(held: &'a [Held], num_rows: usize, pool: usize) -> PyResult<Self> {
-        let mut columns = Vec::with_capacity(held.len());
+        let mut columns = vec_with_capacity(held.len())?;
         let mut num_items = 0;
         for one in held {
-            columns.push(match one {
+            columns.try_push(match one {
                 Held::Lists(offsets, present) => {
                     let offsets = offsets.i64s()?;
                     let present = present.as_ref().map(Input::bytes);
@@ -87,7 +88,7 @@ impl<'a> Arguments<'a> {
                     }
                     Argument::Numbers(numbers)
                 }
-            });
+            })?;
         }
         Ok(Arguments { columns, num_rows, num_items })
     }

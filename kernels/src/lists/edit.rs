@@ -5,7 +5,7 @@ use super::{sets, sort};
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::invalid;
 use crate::gil;
-use crate::sink::vec_with_capacity;
+use crate::room::{reserve, vec_with_capacity, Grow};
 use pyo3::prelude::*;
 
 /// Puts the places of a row's list to the others; says whether there is a list.
@@ -64,19 +64,19 @@ fn edited(edit: Edit, arguments: &Arguments<'_>, codes: &[i64], items_max: usize
     let mut places: Vec<i64> = vec_with_capacity(arguments.num_items)?;
     let mut present: Vec<u8> = vec_with_capacity(arguments.num_rows)?;
     let most = items_max.min(i32::MAX as usize);
-    offsets.push(0);
+    offsets.try_push(0)?;
     for row in 0..arguments.num_rows {
-        present.push(edit(arguments, codes, row, &mut places)?.into());
+        present.try_push(edit(arguments, codes, row, &mut places)?.into())?;
         if places.len() > most {
             return Err(invalid(format!("lists of more than {most} items in all")));
         }
-        offsets.push(places.len() as i32);
+        offsets.try_push(places.len() as i32)?;
     }
     Ok((offsets.into(), places.into(), present.into()))
 }
 
 fn put(places: impl Iterator<Item = usize>, out: &mut Vec<i64>) -> PyResult<bool> {
-    out.extend(places.map(|place| place as i64));
+    out.try_extend(places.map(|place| place as i64))?;
     Ok(true)
 }
 
@@ -120,14 +120,14 @@ fn part(arguments: &Arguments<'_>, _: &[i64], row: usize, out: &mut Vec<i64>) ->
         1.. => {
             let mut at = first;
             while at <= last && at < length {
-                out.push(begin + at);
+                out.try_push(begin + at)?;
                 at = at.saturating_add(step);
             }
         }
         _ if first < length => {
             let mut at = first.min(length - 1);
             while at >= last.max(0) {
-                out.push(begin + at);
+                out.try_push(begin + at)?;
                 at = at.saturating_add(step);
             }
         }
@@ -149,9 +149,9 @@ fn resize(arguments: &Arguments<'_>, _: &[i64], row: usize, out: &mut Vec<i64>) 
     }
     let wanted = wanted as usize;
     let missing = wanted.saturating_sub(places.len());
-    out.try_reserve(wanted).map_err(|_| invalid(format!("array_resize: no memory for {wanted} items")))?;
+    reserve(out, wanted)?;
     put(places.take(wanted), out)?;
-    out.extend(std::iter::repeat_n(fill, missing));
+    out.try_extend(std::iter::repeat_n(fill, missing))?;
     Ok(true)
 }
 
@@ -216,14 +216,14 @@ pub fn sort_lists(
         let mut offsets: Vec<i32> = vec_with_capacity(num_rows + 1)?;
         let mut places: Vec<i64> = vec_with_capacity(arguments.num_items)?;
         let mut present: Vec<u8> = vec_with_capacity(num_rows)?;
-        offsets.push(0);
+        offsets.try_push(0)?;
         for row in 0..num_rows {
             let found = arguments.places(0, row)?;
-            present.push(found.is_some().into());
+            present.try_push(found.is_some().into())?;
             let begin = places.len();
-            places.extend(found.into_iter().flatten().map(|place| place as i64));
-            keys.sort(&mut places[begin..]);
-            offsets.push(i32::try_from(places.len()).map_err(|_| invalid("lists of too many items"))?);
+            places.try_extend(found.into_iter().flatten().map(|place| place as i64))?;
+            keys.order(&mut places[begin..]);
+            offsets.try_push(i32::try_from(places.len()).map_err(|_| invalid("lists of too many items"))?)?;
         }
         Ok((offsets.into(), places.into(), present.into()))
     })
@@ -251,7 +251,7 @@ pub fn extremes_of_lists(
         for row in 0..num_rows {
             let places = arguments.places(0, row)?.into_iter().flatten().map(|place| place as i64);
             let least = places.min_by(|a, b| keys.compare(*a, *b));
-            found.push(least.filter(|&place| keys.is_valid(place)).unwrap_or(NULL));
+            found.try_push(least.filter(|&place| keys.is_valid(place)).unwrap_or(NULL))?;
         }
         Ok(found.into())
     })

@@ -5,7 +5,7 @@ use super::edit::NULL;
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::invalid;
 use crate::gil;
-use crate::sink::vec_with_capacity;
+use crate::room::{vec_with_capacity, Grow};
 use pyo3::prelude::*;
 
 /// `find_in_lists` of the contract.
@@ -24,7 +24,7 @@ pub fn find_in_lists(
     gil::release(py, num_rows + arguments.num_items, || {
         let mut found: Vec<i64> = vec_with_capacity(num_rows)?;
         for row in 0..num_rows {
-            found.push(position(&arguments, &codes, row)?);
+            found.try_push(position(&arguments, &codes, row)?)?;
         }
         PyResult::Ok(found.into())
     })
@@ -61,13 +61,13 @@ pub fn positions_in_lists(
     gil::release(py, num_rows + arguments.num_items, || {
         let mut offsets: Vec<i32> = vec_with_capacity(num_rows + 1)?;
         let mut found = Vec::<i64>::new();
-        offsets.push(0);
+        offsets.try_push(0)?;
         for row in 0..num_rows {
             let wanted = codes[arguments.item(1, row)?];
             let places = arguments.places(0, row)?.unwrap_or(0..0);
             let here = codes[places].iter().enumerate().filter(|(_, &code)| code == wanted);
-            found.extend(here.map(|(at, _)| at as i64 + 1));
-            offsets.push(i32::try_from(found.len()).map_err(|_| invalid("too many positions for one batch"))?);
+            found.try_extend(here.map(|(at, _)| at as i64 + 1))?;
+            offsets.try_push(i32::try_from(found.len()).map_err(|_| invalid("too many positions for one batch"))?)?;
         }
         PyResult::Ok((offsets.into(), found.into()))
     })
@@ -90,7 +90,7 @@ pub fn first_valid_items(
     gil::release(py, num_rows + arguments.num_items, || {
         for row in 0..num_rows {
             let first = arguments.places(0, row)?.and_then(|mut places| places.find(|&place| valid[place] != 0));
-            found.push(first.map_or(NULL, |place| place as i64));
+            found.try_push(first.map_or(NULL, |place| place as i64))?;
         }
         PyResult::Ok(found.into())
     })

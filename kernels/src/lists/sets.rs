@@ -1,6 +1,7 @@
 //! Lists as sets: distinct items in the order in which they come.
 
 use super::arguments::Arguments;
+use crate::room::{Grow, NoMemory, Roomy};
 use pyo3::prelude::*;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -15,11 +16,15 @@ enum Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    fn of(codes: &'a [i64], places: Range<usize>) -> Self {
-        match places.len() <= FEW_ITEMS {
-            true => Members::Few(&codes[places]),
-            false => Members::Many(codes[places].iter().copied().collect()),
+    fn of(codes: &'a [i64], places: Range<usize>) -> Roomy<Self> {
+        if places.len() <= FEW_ITEMS {
+            return Ok(Members::Few(&codes[places]));
         }
+        let mut members = HashSet::new();
+        for &code in &codes[places] {
+            add(&mut members, code)?;
+        }
+        Ok(Members::Many(members))
     }
 
     fn has(&self, code: i64) -> bool {
@@ -28,6 +33,13 @@ impl<'a> Members<'a> {
             Members::Many(codes) => codes.contains(&code),
         }
     }
+}
+
+/// Whether a code is new to a set.
+fn add(seen: &mut HashSet<i64>, code: i64) -> Roomy<bool> {
+    let size = (seen.len() + 1) * size_of::<i64>();
+    seen.try_reserve(1).map_err(|_| NoMemory(size))?;
+    Ok(seen.insert(code)) // room: reserved
 }
 
 /// Put the places whose codes are wanted, and were not put since `begin`.
@@ -46,11 +58,11 @@ fn put(
             continue;
         }
         let is_new = match &mut seen {
-            Some(seen) => seen.insert(code),
+            Some(seen) => add(seen, code)?,
             None => out[begin..].iter().all(|&other| codes[other as usize] != code),
         };
         if is_new {
-            out.push(place as i64);
+            out.try_push(place as i64)?;
         }
     }
     Ok(true)
@@ -58,7 +70,7 @@ fn put(
 
 pub fn distinct(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Vec<i64>) -> PyResult<bool> {
     match arguments.places(0, row)? {
-        Some(places) => put(codes, places.clone(), places.len(), |_| true, out),
+        Some(places) => put(codes, places.start..places.end, places.len(), |_| true, out),
         None => Ok(false),
     }
 }
@@ -81,7 +93,7 @@ pub fn intersect(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut
         return Ok(false);
     };
     let (shorter, longer) = if ours.len() < theirs.len() { (ours, theirs) } else { (theirs, ours) };
-    let (members, most) = (Members::of(codes, shorter.clone()), shorter.len());
+    let (members, most) = (Members::of(codes, shorter.start..shorter.end)?, shorter.len());
     put(codes, longer, most, |code| members.has(code), out)
 }
 
@@ -89,6 +101,6 @@ pub fn except(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Ve
     let Some((ours, theirs)) = both(arguments, row)? else {
         return Ok(false);
     };
-    let (members, most) = (Members::of(codes, theirs), ours.len());
+    let (members, most) = (Members::of(codes, theirs)?, ours.len());
     put(codes, ours, most, |code| !members.has(code), out)
 }

@@ -12,7 +12,7 @@ use crate::damaged;
 use crate::error::Checked;
 use crate::gil;
 use crate::levels::rows::RowRanges;
-use crate::sink::{reserve, vec_with_capacity};
+use crate::room::{reserve, vec_with_capacity, Grow};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -76,8 +76,8 @@ fn read_chunk_words(
     // Each addend is below 2^32 and there is one per two bytes of memory: the sums stay far below 2^63.
     let (mut bytes, mut items) = (0, 0);
     for (chunk, word) in words.enumerate() {
-        byte_offsets.push(bytes);
-        item_starts.push(items);
+        byte_offsets.try_push(bytes)?;
+        item_starts.try_push(items)?;
         bytes += ((word >> 4) as i64 + 1) * CHUNK_UNIT_BYTES;
         let (log2, left) = (word & 15, num_items - items);
         items += if chunk + 1 == num_chunks {
@@ -94,8 +94,8 @@ fn read_chunk_words(
     if bytes != chunks_bytes {
         return damaged!("{num_chunks} chunks add up to {bytes} bytes, their buffer has {chunks_bytes}");
     }
-    byte_offsets.push(bytes);
-    item_starts.push(items);
+    byte_offsets.try_push(bytes)?;
+    item_starts.try_push(items)?;
     Ok((byte_offsets, item_starts))
 }
 
@@ -134,8 +134,8 @@ pub fn read_repetition(index: &[u8], num_chunks: usize, num_rows: u64) -> Checke
         if ends == 0 && !unfinished && num_rows > 0 {
             return damaged!("chunk {chunk}: no row ends here and none goes on");
         }
-        row_starts.push(begun as i64);
-        preambles.push(preamble as u8);
+        row_starts.try_push(begun as i64)?;
+        preambles.try_push(preamble as u8)?;
         begun = ended + unfinished as u64;
         preamble = unfinished;
     }
@@ -145,7 +145,7 @@ pub fn read_repetition(index: &[u8], num_chunks: usize, num_rows: u64) -> Checke
     if ended != num_rows {
         return damaged!("{ended} rows end in {num_chunks} chunks, the page has {num_rows}");
     }
-    row_starts.push(begun as i64);
+    row_starts.try_push(begun as i64)?;
     Ok((row_starts, preambles))
 }
 
@@ -285,12 +285,12 @@ impl<'a> ChunkTable<'a> {
         match plan.range_ends.last_mut().filter(|_| follows) {
             Some(range_end) => *range_end = end,
             None => {
-                plan.range_firsts.push((plan.chunk_ids.len() - first_chunk) as i64);
-                plan.range_starts.push(self.base_bytes + self.byte_offsets[first]);
-                plan.range_ends.push(end);
+                plan.range_firsts.try_push((plan.chunk_ids.len() - first_chunk) as i64)?;
+                plan.range_starts.try_push(self.base_bytes + self.byte_offsets[first])?;
+                plan.range_ends.try_push(end)?;
             }
         }
-        plan.chunk_ids.extend(first as i64..=last as i64);
+        plan.chunk_ids.try_extend(first as i64..=last as i64)?;
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use crate::miniblock::page::Page;
 use crate::miniblock::select::{in_chunk, select_flat, select_nested, Selection};
 use crate::miniblock::tables::{locate, Chunk, Tables};
 use crate::miniblock::values::Values;
+use crate::room::{vec_with_capacity, Gather};
 use crate::sink::{count, Pick};
 use pyo3::PyResult;
 
@@ -31,7 +32,7 @@ impl Page {
         let layers = unravel(&self.layers, levels.rep, levels.def, num_items, num_rows)?;
         let buffers = match (items, values.fixed_bytes()) {
             (None, _) => values.into_buffers()?,
-            (Some(items), Some((indices, size))) => items.look_up(indices, size)?.into_iter().map(Some).collect(),
+            (Some(items), Some((indices, size))) => items.look_up(indices, size)?.into_iter().map(Some).try_vec()?,
             (Some(_), None) => return Err(invalid("dictionary indices are fixed-width values")),
         };
         Ok((num_items, buffers, layers))
@@ -43,7 +44,7 @@ impl Page {
         let all: usize = chunks.iter().map(|chunk| chunk.num_items).sum();
         let share = (fetched as u128 * num_items as u128 / all.max(1) as u128) as usize;
         let mut values = Values::new(&self.values, num_items, share)?;
-        let mut buffers = Vec::with_capacity(self.num_buffers);
+        let mut buffers = vec_with_capacity(self.num_buffers)?;
         for chunk in chunks {
             let picks = &picks[chunk.picks.0..chunk.picks.1];
             if picks.is_empty() {

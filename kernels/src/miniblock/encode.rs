@@ -9,8 +9,10 @@ use crate::encode::chunk_values::{pad, ChunkSink, Source, Values};
 use crate::encode::values::{values, Job};
 use crate::error::invalid;
 use crate::gil;
+use crate::room::{vec_with_capacity, Gather, GatherResults, Grow, NoMemory, Roomy};
 use pyo3::prelude::*;
 use std::borrow::Cow;
+use std::num::TryFromIntError;
 
 const CHUNK_UNIT_BYTES: usize = 8;
 /// Sizes that fit the chunk words and chunk headers of file version 2.1, and of 2.2.
@@ -29,11 +31,11 @@ fn parse_codec(program: &[u8]) -> PyResult<Codec> {
 }
 
 fn inputs(buffers: &Buffers<'_>) -> PyResult<Vec<(Input, usize)>> {
-    buffers.iter().map(|(buffer, bit_offset)| Ok((Input::new(buffer)?, *bit_offset))).collect()
+    buffers.iter().map(|(buffer, bit_offset)| PyResult::Ok((Input::new(buffer)?, *bit_offset))).try_vec_of()
 }
 
-fn sources(inputs: &[(Input, usize)]) -> Vec<Source<'_>> {
-    inputs.iter().map(|(input, bit_offset)| Source { bytes: input.bytes(), bit_offset: *bit_offset }).collect()
+fn sources(inputs: &[(Input, usize)]) -> Roomy<Vec<Source<'_>>> {
+    inputs.iter().map(|(input, bit_offset)| Source { bytes: input.bytes(), bit_offset: *bit_offset }).try_vec()
 }
 
 /// `plan_miniblock` of the contract.
@@ -53,13 +55,13 @@ pub fn plan_miniblock(
 ) -> PyResult<Option<(OwnedBuffer, OwnedBuffer)>> {
     let codec = parse_codec(codec)?;
     let inputs = inputs(&buffers)?;
-    let sources = sources(&inputs);
+    let sources = sources(&inputs)?;
     let values = values(&codec, &Job { sources: &sources, num_values, target_bytes, level: None })?;
     let definition = definition.map(Input::new).transpose()?;
     let definition = definition.as_ref().map(Input::u16s).transpose()?;
     let levels = LevelCounts { definition: definition.as_deref(), max_visible, num_values, num_levels };
     levels.check()?;
-    let bounds = gil::release(py, num_values + num_levels, || plan(&*values, &levels, levels_max));
+    let bounds = gil::release(py, num_values + num_levels, || plan(&*values, &levels, levels_max))?;
     Ok(bounds.map(|(items, levels)| (items.into(), levels.into())))
 }
 
@@ -105,7 +107,7 @@ impl LevelCounts<'_> {
 }
 
 /// Borders of the chunks, as values and as levels; `None` when not even two values keep within `levels_max`.
-fn plan(values: &dyn Values, levels: &LevelCounts<'_>, levels_max: usize) -> Option<(Vec<i64>, Vec<i64>)> {
+fn plan(values: &dyn Values, levels: &LevelCounts<'_>, levels_max: usize) -> Roomy<Option<(Vec<i64>, Vec<i64>)>> {
     let (mut item_bounds, mut level_bounds) = (vec![0], vec![0]);
     let (mut item, mut level) = (0, 0);
     while item < levels.num_values {
@@ -119,15 +121,15 @@ fn plan(values: &dyn Values, levels: &LevelCounts<'_>, levels_max: usize) -> Opt
                 break end;
             }
             if count <= 2 {
-                return None;
+                return Ok(None);
             }
             count = 1 << (count - 1).ilog2();
         };
         (item, level) = (item + count, end);
-        item_bounds.push(item as i64);
-        level_bounds.push(level as i64);
+        item_bounds.try_push(item as i64)?;
+        level_bounds.try_push(level as i64)?;
     }
-    Some((item_bounds, level_bounds))
+    Ok(Some((item_bounds, level_bounds)))
 }
 
 /// `encode_miniblock` of the contract.
@@ -147,31 +149,29 @@ pub fn encode_miniblock<'py>(
 ) -> PyResult<Option<Made>> {
     let codec = parse_codec(codec)?;
     let inputs = inputs(&buffers)?;
-    let sources = sources(&inputs);
+    let sources = sources(&inputs)?;
     let (item_bounds, level_bounds) = (Input::new(item_bounds)?, Input::new(level_bounds)?);
     let (item_bounds, level_bounds) = (item_bounds.i64s()?, level_bounds.i64s()?);
     let num_values = check_bounds(&item_bounds, item_bounds.len())?;
     check_bounds(&level_bounds, item_bounds.len())?;
     let levels: Vec<(Input, Input)> =
-        levels.iter().map(|(data, at)| Ok((Input::new(data)?, Input::new(at)?))).collect::<PyResult<_>>()?;
+        levels.iter().map(|(data, at)| PyResult::Ok((Input::new(data)?, Input::new(at)?))).try_vec_of()?;
     let mut blocks = Vec::new();
     for (data, at) in &levels {
         let at = at.i64s()?;
         if check_bounds(&at, item_bounds.len())? > data.bytes().len() {
             return Err(invalid("blocks of levels run over the end of their buffer"));
         }
-        blocks.push((data.bytes(), at));
+        blocks.try_push((data.bytes(), at))?;
     }
     let mut values = values(&codec, &Job { sources: &sources, num_values, target_bytes, level })?;
     let num_bytes: usize = inputs.iter().map(|(input, _)| input.bytes().len()).sum();
     let made = gil::release(py, num_bytes / 64 + num_values, || {
         let bounds = Bounds { items: &item_bounds, levels: &level_bounds };
-        let (words, out) = put_chunks(wide, &mut *values, bounds, &blocks, num_bytes + num_bytes / 64)?;
-        let (plain, coded) = values.sizes();
-        Some((words, out, plain, coded))
-    });
-    let num_buffers = values.num_buffers();
-    Ok(made.map(|(words, out, plain, coded)| (words.into(), out.into(), num_buffers, plain, coded)))
+        put_chunks(wide, &mut *values, bounds, &blocks, num_bytes + num_bytes / 64)
+    })?;
+    let (num_buffers, (plain, coded)) = (values.num_buffers(), values.sizes());
+    Ok(made.map(|(words, out)| (words.into(), out.into(), num_buffers, plain, coded)))
 }
 
 /// Borders of the chunks of a page; as many of items as of levels, at least one.
@@ -181,9 +181,9 @@ pub struct Bounds<'a> {
 }
 
 /// Borders of the chunks of a page without lists: a level goes with every value. `None` as `plan` has it.
-pub fn plan_flat(values: &dyn Values, num_values: usize, levels_max: usize) -> Option<Vec<i64>> {
+pub fn plan_flat(values: &dyn Values, num_values: usize, levels_max: usize) -> Roomy<Option<Vec<i64>>> {
     let levels = LevelCounts { definition: None, max_visible: 0, num_values, num_levels: num_values };
-    plan(values, &levels, levels_max).map(|(items, _)| items)
+    Ok(plan(values, &levels, levels_max)?.map(|(items, _)| items))
 }
 
 /// Words and chunks; `None` when one is too large for its file version.
@@ -195,8 +195,41 @@ pub fn put_chunks(
     bounds: Bounds<'_>,
     levels: &[(&[u8], Cow<'_, [i64]>)],
     num_bytes: usize,
-) -> Option<(Vec<u8>, Vec<u8>)> {
-    let mut writer = Writer { wide, out: Vec::with_capacity(num_bytes), words: Vec::new() };
+) -> Roomy<Option<(Vec<u8>, Vec<u8>)>> {
+    match try_put_chunks(wide, values, bounds, levels, num_bytes) {
+        Ok(made) => Ok(Some(made)),
+        Err(Stop::TooLarge) => Ok(None),
+        Err(Stop::NoMemory(short)) => Err(short),
+    }
+}
+
+/// Why chunks are not written.
+enum Stop {
+    /// One is too large for its file version.
+    TooLarge,
+    NoMemory(NoMemory),
+}
+
+impl From<NoMemory> for Stop {
+    fn from(short: NoMemory) -> Self {
+        Stop::NoMemory(short)
+    }
+}
+
+impl From<TryFromIntError> for Stop {
+    fn from(_: TryFromIntError) -> Self {
+        Stop::TooLarge
+    }
+}
+
+fn try_put_chunks(
+    wide: bool,
+    values: &mut dyn Values,
+    bounds: Bounds<'_>,
+    levels: &[(&[u8], Cow<'_, [i64]>)],
+    num_bytes: usize,
+) -> Result<(Vec<u8>, Vec<u8>), Stop> {
+    let mut writer = Writer { wide, out: vec_with_capacity(num_bytes)?, words: Vec::new() };
     for chunk in 0..bounds.items.len() - 1 {
         let (start, end) = (bounds.items[chunk] as usize, bounds.items[chunk + 1] as usize);
         let num_levels = (bounds.levels[chunk + 1] - bounds.levels[chunk]) as usize;
@@ -204,7 +237,7 @@ pub fn put_chunks(
         let is_last = chunk + 2 == bounds.items.len();
         writer.chunk(values, start..end, is_last, num_levels, blocks)?;
     }
-    Some((writer.words, writer.out))
+    Ok((writer.words, writer.out))
 }
 
 /// Bounds ascend from 0; returns the last.
@@ -231,43 +264,44 @@ impl Writer {
         is_last: bool,
         num_levels: usize,
         blocks: impl ExactSizeIterator<Item = &'a [u8]>,
-    ) -> Option<()> {
+    ) -> Result<(), Stop> {
         let start = self.out.len();
         let has_levels = blocks.len() > 0;
-        let mut head = u16::try_from(if has_levels { num_levels } else { 0 }).ok()?.to_le_bytes().to_vec();
+        let mut head = Vec::new();
+        head.try_append(&u16::try_from(if has_levels { num_levels } else { 0 })?.to_le_bytes())?;
         // Sizes are known when their bytes are there; their number is, so the header gets its room at once.
         let size_bytes = if self.wide { 4 } else { 2 };
         let head_bytes = head.len() + 2 * blocks.len() + size_bytes * values.num_buffers();
-        self.out.resize(start + head_bytes.next_multiple_of(CHUNK_UNIT_BYTES), 0);
+        self.out.try_resize(start + head_bytes.next_multiple_of(CHUNK_UNIT_BYTES), 0)?;
         for block in blocks {
-            head.extend_from_slice(&u16::try_from(block.len()).ok()?.to_le_bytes());
-            self.out.extend_from_slice(block);
-            pad(&mut self.out);
+            head.try_append(&u16::try_from(block.len())?.to_le_bytes())?;
+            self.out.try_append(block)?;
+            pad(&mut self.out)?;
         }
         let mut sink = ChunkSink { out: &mut self.out, sizes: Vec::new() };
-        values.put(items.start, items.end, &mut sink);
+        values.put(items.start, items.end, &mut sink)?;
         for &size in &sink.sizes {
             match self.wide {
-                true => head.extend_from_slice(&u32::try_from(size).ok()?.to_le_bytes()),
-                false => head.extend_from_slice(&u16::try_from(size).ok()?.to_le_bytes()),
+                true => head.try_append(&u32::try_from(size)?.to_le_bytes())?,
+                false => head.try_append(&u16::try_from(size)?.to_le_bytes())?,
             }
         }
-        pad(&mut head);
+        pad(&mut head)?;
         self.out[start..start + head.len()].copy_from_slice(&head);
         self.word(self.out.len() - start, if is_last { 0 } else { items.len() })
     }
 
-    fn word(&mut self, num_bytes: usize, num_values: usize) -> Option<()> {
+    fn word(&mut self, num_bytes: usize, num_values: usize) -> Result<(), Stop> {
         let bytes_max = if self.wide { WIDE_CHUNK_BYTES_MAX } else { NARROW_CHUNK_BYTES_MAX };
         if num_bytes > bytes_max {
-            return None;
+            return Err(Stop::TooLarge);
         }
         let word = ((num_bytes / CHUNK_UNIT_BYTES - 1) as u32) << 4 | num_values.max(1).ilog2();
         match self.wide {
-            true => self.words.extend_from_slice(&word.to_le_bytes()),
-            false => self.words.extend_from_slice(&(word as u16).to_le_bytes()),
+            true => self.words.try_append(&word.to_le_bytes())?,
+            false => self.words.try_append(&(word as u16).to_le_bytes())?,
         }
-        Some(())
+        Ok(())
     }
 }
 
@@ -285,12 +319,12 @@ pub fn repetition_index(
     if check_bounds(&bounds, bounds.len())? != repetition.len() {
         return Err(invalid("chunks do not cover the levels of the page"));
     }
-    Ok(gil::release(py, repetition.len(), || index_rows(&repetition, &bounds, max_rep)).into())
+    Ok(gil::release(py, repetition.len(), || index_rows(&repetition, &bounds, max_rep))?.into())
 }
 
 /// Per chunk: rows that end in it, and levels of the row that it leaves unfinished.
-fn index_rows(repetition: &[u16], bounds: &[i64], max_rep: u16) -> Vec<u8> {
-    let mut index = Vec::with_capacity(bounds.len() * 16);
+fn index_rows(repetition: &[u16], bounds: &[i64], max_rep: u16) -> Roomy<Vec<u8>> {
+    let mut index = vec_with_capacity(bounds.len() * 16)?;
     for pair in bounds.windows(2) {
         let (start, end) = (pair[0] as usize, pair[1] as usize);
         let levels = &repetition[start..end];
@@ -303,8 +337,8 @@ fn index_rows(repetition: &[u16], bounds: &[i64], max_rep: u16) -> Vec<u8> {
             true => levels.len() - levels.iter().rposition(|&level| level == max_rep).unwrap_or(0),
             false => 0,
         };
-        index.extend_from_slice(&(ended as u64).to_le_bytes());
-        index.extend_from_slice(&(unfinished as u64).to_le_bytes());
+        index.try_append(&(ended as u64).to_le_bytes())?;
+        index.try_append(&(unfinished as u64).to_le_bytes())?;
     }
-    index
+    Ok(index)
 }

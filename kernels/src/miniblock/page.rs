@@ -12,6 +12,7 @@ use crate::decode::codec::{Codec, Program};
 use crate::decode::dictionary::Kind;
 use crate::error::{invalid, Checked};
 use crate::levels::layers::{parse_layers, Layers};
+use crate::room::Grow;
 use pyo3::PyResult;
 
 /// A page's description.
@@ -104,7 +105,7 @@ impl Page {
         let step = if self.wide { 4 } else { 2 };
         for index in 0..self.num_buffers {
             let size = read_size(bytes, header.sizes_at + index * step, self.wide)?;
-            buffers.push(take_padded(bytes, &mut at, size)?);
+            buffers.try_push(take_padded(bytes, &mut at, size)?)?;
         }
         Ok(())
     }

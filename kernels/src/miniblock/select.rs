@@ -7,6 +7,7 @@ use crate::error::{invalid, Checked, Fault};
 use crate::levels::planes::Planes;
 use crate::miniblock::page::Page;
 use crate::miniblock::tables::{Chunk, Tables};
+use crate::room::{Grow, Roomy};
 use crate::sink::{count, Pick};
 use pyo3::PyResult;
 
@@ -23,17 +24,17 @@ pub struct Levels {
 }
 
 /// Add a range to those of a chunk, which begin at `first`; it may continue the last one.
-fn push_pick(picks: &mut Vec<Pick>, first: usize, start: usize, end: usize) {
+fn push_pick(picks: &mut Vec<Pick>, first: usize, start: usize, end: usize) -> Roomy<()> {
     if start == end {
-        return;
+        return Ok(());
     }
     if picks.len() > first {
         if let Some(last) = picks.last_mut().filter(|last| last.end == start) {
             last.end = end;
-            return;
+            return Ok(());
         }
     }
-    picks.push(Pick { start, end });
+    picks.try_push(Pick { start, end })
 }
 
 /// Names the chunk that damage was found in.
@@ -48,7 +49,7 @@ pub fn select_flat(page: &Page, tables: &Tables<'_>, chunks: &mut [Chunk<'_>], n
     for chunk in chunks.iter_mut() {
         let (start, end) = Tables::span(tables.item_starts, chunk.id)?;
         let first = picks.len();
-        tables.wanted(&mut position, start, end, |from, to| push_pick(&mut picks, first, from, to));
+        tables.wanted(&mut position, start, end, |from, to| push_pick(&mut picks, first, from, to))?;
         chunk.picks = (first, picks.len());
     }
     let found = count(&picks);
@@ -98,7 +99,7 @@ pub fn select_nested(page: &Page, tables: &Tables<'_>, chunks: &mut [Chunk<'_>])
         let first_row = start - i64::from(preamble);
         let num_rows = (end - first_row) as usize;
         let mut wanted = Vec::new();
-        tables.wanted(&mut position, first_row, end, |from, to| push_pick(&mut wanted, 0, from, to));
+        tables.wanted(&mut position, first_row, end, |from, to| push_pick(&mut wanted, 0, from, to))?;
         let first = kept.picks.len();
         let decoded = scratch.read(page, chunk).and_then(|()| {
             scratch.rows_to_levels(page.layers.max_rep(), preamble, num_rows, &mut wanted)?;
@@ -190,7 +191,7 @@ impl Kept {
         for segment in segments {
             item += count(at, segment.start);
             let owned = count(segment.start, segment.end);
-            push_pick(&mut self.picks, first, item, item + owned);
+            push_pick(&mut self.picks, first, item, item + owned)?;
             (at, item) = (segment.end, item + owned);
             self.rep.append(&levels.rep, segment.start, segment.end)?;
             if let Some(def) = &mut self.def {

@@ -20,11 +20,13 @@ use crate::encode::level_blocks::{encode_blocks, Blocks};
 use crate::encode::stats::numbers;
 use crate::encode::values::{values, Job};
 use crate::encode::variable::{offsets, Offset};
-use crate::error::invalid;
+use crate::error::{invalid, Refused};
 use crate::gil;
 use crate::levels::items::repeat_under_nulls;
 use crate::levels::shred::Bitmap;
 use crate::miniblock::encode::{plan_flat, put_chunks, Bounds};
+use crate::room::{py_bytes, vec_with_capacity, zeros, Copied, Gather, GatherResults, Grow, NoMemory, Roomy};
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::borrow::Cow;
@@ -119,6 +121,39 @@ struct Made {
     chunks: Option<(Vec<u8>, Vec<u8>)>,
 }
 
+/// Why a column has no page here.
+enum Left {
+    /// The caller writes it, or knows what is wrong with it.
+    ToCaller,
+    NoMemory(PyErr),
+}
+
+type Encoded<T> = Result<T, Left>;
+
+impl From<NoMemory> for Left {
+    fn from(short: NoMemory) -> Self {
+        Left::NoMemory(short.into())
+    }
+}
+
+impl From<PyErr> for Left {
+    fn from(error: PyErr) -> Self {
+        match Python::attach(|py| error.is_instance_of::<PyMemoryError>(py)) {
+            true => Left::NoMemory(error),
+            false => Left::ToCaller,
+        }
+    }
+}
+
+impl From<Refused> for Left {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NoMemory(_) => Left::NoMemory(refused.into()),
+            _ => Left::ToCaller,
+        }
+    }
+}
+
 /// Pages of neighbouring columns; `SmallPages` of the contract.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct SmallPages {
@@ -137,25 +172,31 @@ impl SmallPages {
 
     /// `entries` of the contract.
     #[pyo3(signature = (page_type, data_at, index_at, /))]
-    fn entries<'py>(&self, py: Python<'py>, page_type: &str, data_at: u64, index_at: u64) -> Vec<Bound<'py, PyBytes>> {
+    fn entries<'py>(
+        &self,
+        py: Python<'py>,
+        page_type: &str,
+        data_at: u64,
+        index_at: u64,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let name = format!("/{page_type}");
-        self.pages.iter().map(|page| PyBytes::new(py, &page.entry(name.as_bytes(), data_at, index_at))).collect()
+        self.pages.iter().map(|page| py_bytes(py, &page.entry(name.as_bytes(), data_at, index_at)?)).try_vec_of()
     }
 }
 
 impl Page {
-    fn entry(&self, type_name: &[u8], data_at: u64, index_at: u64) -> Vec<u8> {
+    fn entry(&self, type_name: &[u8], data_at: u64, index_at: u64) -> Roomy<Vec<u8>> {
         let mut any = Message::default();
-        any.bytes(1, type_name);
-        any.bytes(2, &self.layout);
+        any.bytes(1, type_name)?;
+        any.bytes(2, &self.layout)?;
         let mut page = Message::default();
         if let Some(buffers) = &self.buffers {
             let offsets = [index_at + buffers.index_at as u64, data_at + buffers.data_at as u64];
-            page.packed(1, &offsets);
-            page.packed(2, &[buffers.index_bytes as u64, buffers.data_bytes as u64]);
+            page.packed(1, &offsets)?;
+            page.packed(2, &[buffers.index_bytes as u64, buffers.data_bytes as u64])?;
         }
-        page.number(3, self.num_rows as u64);
-        page.bytes(4, &wrapped(2, &wrapped(1, &any.0)));
+        page.number(3, self.num_rows as u64)?;
+        page.bytes(4, &wrapped(2, &wrapped(1, &any.0)?)?)?;
         wrapped(2, &page.0)
     }
 }
@@ -165,78 +206,79 @@ impl Page {
 struct Message(Vec<u8>);
 
 impl Message {
-    fn varint(&mut self, mut value: u64) {
+    fn varint(&mut self, mut value: u64) -> Roomy<()> {
         while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
+            self.0.try_push(value as u8 | 0x80)?;
             value >>= 7;
         }
-        self.0.push(value as u8);
+        self.0.try_push(value as u8)
     }
 
-    fn number(&mut self, field: u8, value: u64) {
+    fn number(&mut self, field: u8, value: u64) -> Roomy<()> {
         if value != 0 {
-            self.0.push(field << 3);
-            self.varint(value);
+            self.0.try_push(field << 3)?;
+            self.varint(value)?;
         }
+        Ok(())
     }
 
-    fn bytes(&mut self, field: u8, bytes: &[u8]) {
-        self.0.push(field << 3 | 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
+    fn bytes(&mut self, field: u8, bytes: &[u8]) -> Roomy<()> {
+        self.0.try_push(field << 3 | 2)?;
+        self.varint(bytes.len() as u64)?;
+        self.0.try_append(bytes)
     }
 
-    fn packed(&mut self, field: u8, values: &[u64]) {
+    fn packed(&mut self, field: u8, values: &[u64]) -> Roomy<()> {
         let mut inner = Message::default();
-        values.iter().for_each(|&value| inner.varint(value));
-        self.bytes(field, &inner.0);
+        values.iter().try_for_each(|&value| inner.varint(value))?;
+        self.bytes(field, &inner.0)
     }
 }
 
 /// A message with one field, which is a message, too.
-fn wrapped(field: u8, inner: &[u8]) -> Vec<u8> {
+fn wrapped(field: u8, inner: &[u8]) -> Roomy<Vec<u8>> {
     let mut message = Message::default();
-    message.bytes(field, inner);
-    message.0
+    message.bytes(field, inner)?;
+    Ok(message.0)
 }
 
-fn flat_message(bits: usize) -> Vec<u8> {
+fn flat_message(bits: usize) -> Roomy<Vec<u8>> {
     let mut flat = Message::default();
-    flat.number(1, bits as u64);
+    flat.number(1, bits as u64)?;
     wrapped(1, &flat.0)
 }
 
 /// The message of a codec of values; of those that are chosen here.
-fn codec_message(codec: &Codec) -> Vec<u8> {
+fn codec_message(codec: &Codec) -> Roomy<Vec<u8>> {
     match codec {
-        Codec::Variable { wide } => wrapped(2, &wrapped(1, &flat_message(if *wide { 64 } else { 32 }))),
+        Codec::Variable { wide } => wrapped(2, &wrapped(1, &flat_message(if *wide { 64 } else { 32 })?)?),
         Codec::Inline { bits } => inline_message(*bits),
         Codec::Rle { bits } => rle_message(*bits),
         codec => flat_message(codec.bits().unwrap_or(0)),
     }
 }
 
-fn inline_message(bits: usize) -> Vec<u8> {
+fn inline_message(bits: usize) -> Roomy<Vec<u8>> {
     let mut inline = Message::default();
-    inline.number(1, bits as u64);
+    inline.number(1, bits as u64)?;
     wrapped(5, &inline.0)
 }
 
-fn rle_message(bits: usize) -> Vec<u8> {
+fn rle_message(bits: usize) -> Roomy<Vec<u8>> {
     let mut rle = Message::default();
-    rle.bytes(1, &flat_message(bits));
-    rle.bytes(2, &flat_message(8));
+    rle.bytes(1, &flat_message(bits)?)?;
+    rle.bytes(2, &flat_message(8)?)?;
     wrapped(8, &rle.0)
 }
 
 /// The message of a codec of levels.
-fn levels_message(blocks: &Blocks) -> Vec<u8> {
+fn levels_message(blocks: &Blocks) -> Roomy<Vec<u8>> {
     const LEVEL_BITS: usize = 16;
     match blocks.op {
         4 => {
             let mut packed = Message::default();
-            packed.number(1, LEVEL_BITS as u64);
-            packed.bytes(3, &flat_message(blocks.width));
+            packed.number(1, LEVEL_BITS as u64)?;
+            packed.bytes(3, &flat_message(blocks.width)?)?;
             wrapped(4, &packed.0)
         }
         5 => inline_message(LEVEL_BITS),
@@ -245,11 +287,11 @@ fn levels_message(blocks: &Blocks) -> Vec<u8> {
     }
 }
 
-fn constant_layout(layer: u8, value: Option<&[u8]>) -> Vec<u8> {
+fn constant_layout(layer: u8, value: Option<&[u8]>) -> Roomy<Vec<u8>> {
     let mut constant = Message::default();
-    constant.bytes(5, &[layer]);
+    constant.bytes(5, &[layer])?;
     if let Some(value) = value {
-        constant.bytes(6, value);
+        constant.bytes(6, value)?;
     }
     wrapped(2, &constant.0)
 }
@@ -264,80 +306,84 @@ impl<'a> Column<'a> {
         Ok(Column { kind: Kind::new(*kind)?, offset: *offset, length: *length, validity, first, second })
     }
 
-    /// `None` where the page is for the caller, also where the buffers are too short: it knows the words for that.
-    fn encode(&self, wide: bool) -> Option<Made> {
+    /// Where the buffers are too short, the page is for the caller: it knows the words for that.
+    fn encode(&self, wide: bool) -> Encoded<Made> {
         let nulls = self.nulls()?;
         if self.length == 0 {
-            return None;
+            return Err(Left::ToCaller);
         }
         if nulls.len() == self.length {
-            return Some(Made { layout: constant_layout(NULLABLE_ITEM, None), chunks: None });
+            return Ok(Made { layout: constant_layout(NULLABLE_ITEM, None)?, chunks: None });
         }
         let plain = self.plain(&nulls)?;
         if wide && self.is_constant(&plain, &nulls)? {
             return match self.kind {
-                _ if !nulls.is_empty() => None,
+                _ if !nulls.is_empty() => Err(Left::ToCaller),
                 Kind::Words(size) => self.constant(&plain.first[..size]),
                 Kind::Bits => self.constant(&[plain.first[0] >> plain.bit_offset & 1]),
-                Kind::Variable { .. } => None,
+                Kind::Variable { .. } => Err(Left::ToCaller),
             };
         }
         let codec = self.codec(&plain, wide)?;
         self.miniblock(&plain, &codec, &nulls, wide)
     }
 
-    fn constant(&self, value: &[u8]) -> Option<Made> {
-        Some(Made { layout: constant_layout(ALL_VALID_ITEM, Some(value)), chunks: None })
+    fn constant(&self, value: &[u8]) -> Encoded<Made> {
+        Ok(Made { layout: constant_layout(ALL_VALID_ITEM, Some(value))?, chunks: None })
     }
 
     /// Rows that are null, ascending.
-    fn nulls(&self) -> Option<Vec<usize>> {
+    fn nulls(&self) -> Encoded<Vec<usize>> {
         let mut nulls = Vec::new();
         if let Some(validity) = &self.validity {
-            validity.check(self.length).ok()?;
-            validity.zeros(0, self.length, |row| nulls.push(row));
+            validity.check(self.length)?;
+            validity.zeros(0, self.length, |row| nulls.try_push(row))?;
         }
-        Some(nulls)
+        Ok(nulls)
     }
 
-    fn plain(&self, nulls: &[usize]) -> Option<Plain<'a>> {
-        let end = self.offset.checked_add(self.length)?;
+    fn plain(&self, nulls: &[usize]) -> Encoded<Plain<'a>> {
+        let end = self.offset.checked_add(self.length).ok_or(Left::ToCaller)?;
         match self.kind {
             Kind::Bits => {
-                let bytes = self.first.get(self.offset / 8..end.div_ceil(8))?;
+                let bytes = self.first.get(self.offset / 8..end.div_ceil(8)).ok_or(Left::ToCaller)?;
                 let bit_offset = self.offset % 8;
                 if nulls.is_empty() {
-                    return Some(Plain { first: Cow::Borrowed(bytes), second: Cow::default(), bit_offset });
+                    return Ok(Plain { first: Cow::Borrowed(bytes), second: Cow::default(), bit_offset });
                 }
                 let mut bits = Vec::new();
-                put_bits(bytes, bit_offset, self.length, &mut bits);
+                put_bits(bytes, bit_offset, self.length, &mut bits)?;
                 nulls.iter().for_each(|null| bits[null / 8] &= !(1 << (null % 8)));
-                Some(Plain { first: Cow::Owned(bits), second: Cow::default(), bit_offset: 0 })
+                Ok(Plain { first: Cow::Owned(bits), second: Cow::default(), bit_offset: 0 })
             }
             Kind::Words(size) => {
-                let bytes = self.first.get(self.offset.checked_mul(size)?..end.checked_mul(size)?)?;
-                let mut first = Cow::Borrowed(bytes);
-                if !nulls.is_empty() {
-                    repeat_under_nulls(first.to_mut(), size, nulls);
-                }
-                Some(Plain { first, second: Cow::default(), bit_offset: 0 })
+                let bytes = slice(self.first, self.offset, end, size)?;
+                let first = match nulls.is_empty() {
+                    true => Cow::Borrowed(bytes),
+                    false => {
+                        let mut values = bytes.try_to_vec()?;
+                        repeat_under_nulls(&mut values, size, nulls);
+                        Cow::Owned(values)
+                    }
+                };
+                Ok(Plain { first, second: Cow::default(), bit_offset: 0 })
             }
             Kind::Variable { wide, .. } => {
                 let size = if wide { 8 } else { 4 };
-                let table = self.first.get(self.offset.checked_mul(size)?..end.checked_add(1)?.checked_mul(size)?)?;
+                let table = slice(self.first, self.offset, end.saturating_add(1), size)?;
                 let (first, second) = match (nulls.is_empty(), wide) {
                     (true, _) => (Cow::Borrowed(table), Cow::Borrowed(self.second)),
                     (false, false) => without_nulls::<u32>(table, self.second, self.length, nulls)?,
                     (false, true) => without_nulls::<u64>(table, self.second, self.length, nulls)?,
                 };
-                Some(Plain { first, second, bit_offset: 0 })
+                Ok(Plain { first, second, bit_offset: 0 })
             }
         }
     }
 
     /// Whether all values that are not null are the same.
-    fn is_constant(&self, plain: &Plain<'_>, nulls: &[usize]) -> Option<bool> {
-        Some(match self.kind {
+    fn is_constant(&self, plain: &Plain<'_>, nulls: &[usize]) -> Encoded<bool> {
+        Ok(match self.kind {
             Kind::Words(size) => {
                 let mut words = plain.first.chunks_exact(size);
                 let first = words.next();
@@ -356,17 +402,17 @@ impl<'a> Column<'a> {
         })
     }
 
-    /// The codec of chunks of these values; `None` where it is something else that they want.
-    fn codec(&self, plain: &Plain<'_>, wide: bool) -> Option<Codec> {
+    /// The codec of chunks of these values; the caller's where it is something else that they want.
+    fn codec(&self, plain: &Plain<'_>, wide: bool) -> Encoded<Codec> {
         match self.kind {
-            Kind::Bits => Some(Codec::Flat { bits: 1 }),
+            Kind::Bits => Ok(Codec::Flat { bits: 1 }),
             Kind::Words(1) => word_codec::<u8>(&plain.first, self.length),
             Kind::Words(2) => word_codec::<u16>(&plain.first, self.length),
             Kind::Words(4) => word_codec::<u32>(&plain.first, self.length),
             Kind::Words(_) => {
-                let values = words::<u64>(&plain.first, self.length).ok()?;
-                match wide && words_want_dictionary(&values) {
-                    true => None,
+                let values = words::<u64>(&plain.first, self.length)?;
+                match wide && words_want_dictionary(&values)? {
+                    true => Err(Left::ToCaller),
                     false => word_codec::<u64>(&plain.first, self.length),
                 }
             }
@@ -375,60 +421,66 @@ impl<'a> Column<'a> {
         }
     }
 
-    fn miniblock(&self, plain: &Plain<'_>, codec: &Codec, nulls: &[usize], wide: bool) -> Option<Made> {
+    fn miniblock(&self, plain: &Plain<'_>, codec: &Codec, nulls: &[usize], wide: bool) -> Encoded<Made> {
         let first = Source { bytes: &plain.first, bit_offset: plain.bit_offset };
         let second = Source { bytes: &plain.second, bit_offset: 0 };
         let sources = [first, second];
         let sources = if matches!(self.kind, Kind::Variable { .. }) { &sources[..] } else { &sources[..1] };
         let num_values = self.length;
         let job = Job { sources, num_values, target_bytes: CHUNK_TARGET_BYTES, level: None };
-        let mut values: Box<dyn Values + '_> = values(codec, &job).ok()?;
-        let bounds = plan_flat(&*values, num_values, LEVELS_MAX)?;
-        let levels = (!nulls.is_empty()).then(|| self.levels(nulls, &bounds, wide));
-        let blocks: Vec<_> =
-            levels.iter().map(|blocks| (&blocks.data[..], Cow::Borrowed(&blocks.offsets[..]))).collect();
+        let mut values: Box<dyn Values + '_> = values(codec, &job)?;
+        let bounds = plan_flat(&*values, num_values, LEVELS_MAX)?.ok_or(Left::ToCaller)?;
+        let levels = (!nulls.is_empty()).then(|| self.levels(nulls, &bounds, wide)).transpose()?;
+        let blocks = levels.iter().map(|blocks| (&blocks.data[..], Cow::Borrowed(&blocks.offsets[..]))).try_vec()?;
         let room = plain.first.len() + 64;
         let chunks = put_chunks(wide, &mut *values, Bounds { items: &bounds, levels: &bounds }, &blocks, room)?;
+        let chunks = chunks.ok_or(Left::ToCaller)?;
         let mut layout = Message::default();
         if let Some(blocks) = &levels {
-            layout.bytes(2, &levels_message(blocks));
+            layout.bytes(2, &levels_message(blocks)?)?;
         }
-        layout.bytes(3, &codec_message(codec));
-        layout.bytes(6, &[if nulls.is_empty() { ALL_VALID_ITEM } else { NULLABLE_ITEM }]);
-        layout.number(7, values.num_buffers() as u64);
-        layout.number(9, num_values as u64);
-        layout.number(10, wide as u64);
-        Some(Made { layout: wrapped(1, &layout.0), chunks: Some(chunks) })
+        layout.bytes(3, &codec_message(codec)?)?;
+        layout.bytes(6, &[if nulls.is_empty() { ALL_VALID_ITEM } else { NULLABLE_ITEM }])?;
+        layout.number(7, values.num_buffers() as u64)?;
+        layout.number(9, num_values as u64)?;
+        layout.number(10, wide as u64)?;
+        Ok(Made { layout: wrapped(1, &layout.0)?, chunks: Some(chunks) })
     }
 
     /// Definition levels: 1 for a null.
-    fn levels(&self, nulls: &[usize], bounds: &[i64], with_rle: bool) -> Blocks {
-        let mut levels = vec![0u16; self.length];
+    fn levels(&self, nulls: &[usize], bounds: &[i64], with_rle: bool) -> Roomy<Blocks> {
+        let mut levels: Vec<u16> = zeros(self.length)?;
         nulls.iter().for_each(|&null| levels[null] = 1);
-        let blocks: Vec<_> = bounds.windows(2).map(|pair| &levels[pair[0] as usize..pair[1] as usize]).collect();
+        let blocks = bounds.windows(2).map(|pair| &levels[pair[0] as usize..pair[1] as usize]).try_vec()?;
         encode_blocks(&blocks, with_rle)
     }
+}
+
+/// Items of so many bytes.
+fn slice(bytes: &[u8], start: usize, end: usize, size: usize) -> Encoded<&[u8]> {
+    let range = start.checked_mul(size).zip(end.checked_mul(size));
+    range.and_then(|(start, end)| bytes.get(start..end)).ok_or(Left::ToCaller)
 }
 
 /// Offsets and bytes.
 type Strings = (Cow<'static, [u8]>, Cow<'static, [u8]>);
 
 /// Offsets and bytes with nothing under nulls.
-fn without_nulls<T: Offset>(table: &[u8], data: &[u8], num_values: usize, nulls: &[usize]) -> Option<Strings> {
-    let offsets = offsets::<T>(table, data, num_values).ok()?;
+fn without_nulls<T: Offset>(table: &[u8], data: &[u8], num_values: usize, nulls: &[usize]) -> Encoded<Strings> {
+    let offsets = offsets::<T>(table, data, num_values)?;
     let (mut ends, mut bytes) = (vec![T::from_usize(0)], Vec::new());
     let mut nulls = nulls.iter().copied().peekable();
     for (row, pair) in offsets.windows(2).enumerate() {
         if nulls.next_if_eq(&row).is_none() {
-            bytes.extend_from_slice(&data[pair[0].to_usize()..pair[1].to_usize()]);
+            bytes.try_append(&data[pair[0].to_usize()..pair[1].to_usize()])?;
         }
-        ends.push(T::from_usize(bytes.len()));
+        ends.try_push(T::from_usize(bytes.len()))?;
     }
-    Some((Cow::Owned(bytemuck::cast_slice(&ends).to_vec()), Cow::Owned(bytes)))
+    Ok((Cow::Owned(bytemuck::cast_slice(&ends).try_to_vec()?), Cow::Owned(bytes)))
 }
 
-fn strings_alike<T: Offset>(plain: &Plain<'_>, num_values: usize, nulls: &[usize]) -> Option<bool> {
-    let offsets = offsets::<T>(&plain.first, &plain.second, num_values).ok()?;
+fn strings_alike<T: Offset>(plain: &Plain<'_>, num_values: usize, nulls: &[usize]) -> Encoded<bool> {
+    let offsets = offsets::<T>(&plain.first, &plain.second, num_values)?;
     let mut nulls = nulls.iter().copied().peekable();
     let mut known: Option<&[u8]> = None;
     for (row, pair) in offsets.windows(2).enumerate() {
@@ -437,19 +489,19 @@ fn strings_alike<T: Offset>(plain: &Plain<'_>, num_values: usize, nulls: &[usize
         }
         let value = &plain.second[pair[0].to_usize()..pair[1].to_usize()];
         if *known.get_or_insert(value) != value {
-            return Some(false);
+            return Ok(false);
         }
     }
-    Some(true)
+    Ok(true)
 }
 
-fn word_codec<T: PackWord>(bytes: &[u8], num_values: usize) -> Option<Codec> {
-    let values = words::<T>(bytes, num_values).ok()?;
+fn word_codec<T: PackWord>(bytes: &[u8], num_values: usize) -> Encoded<Codec> {
+    let values = words::<T>(bytes, num_values)?;
     let (runs, packed_bytes, _) = numbers(&values);
     let plain_bytes = num_values * T::BITS / 8;
     let run_bytes = runs * (T::BITS / 8 + RUN_LENGTH_BYTES);
     let bits = T::BITS;
-    Some(if run_bytes < plain_bytes && run_bytes <= packed_bytes {
+    Ok(if run_bytes < plain_bytes && run_bytes <= packed_bytes {
         Codec::Rle { bits }
     } else if packed_bytes < plain_bytes {
         Codec::Inline { bits }
@@ -459,10 +511,10 @@ fn word_codec<T: PackWord>(bytes: &[u8], num_values: usize) -> Option<Codec> {
 }
 
 /// Whether words have few distinct values: whether a dictionary pays is for the caller to see.
-fn words_want_dictionary(values: &[u64]) -> bool {
+fn words_want_dictionary(values: &[u64]) -> Roomy<bool> {
     let num_values = values.len();
     if num_values < DICTIONARY_VALUES_MIN {
-        return false;
+        return Ok(false);
     }
     let (runs, packed_bytes, _) = numbers(values);
     let plain_bytes = num_values * 8;
@@ -477,24 +529,25 @@ fn words_want_dictionary(values: &[u64]) -> bool {
     }
     let saved_max = direct_bytes as i64 - index_run_bytes.min(num_values / 8) as i64;
     let bytes_max = dictionary_bytes_max(plain_bytes, num_values).min(saved_max);
-    items_max > 0
-        && bytes_max > 0
-        && (repeats(values.iter()) || dictionary::has_words(values, items_max, bytes_max as usize))
+    if items_max == 0 || bytes_max <= 0 {
+        return Ok(false);
+    }
+    Ok(repeats(values.iter())? || dictionary::has_words(values, items_max, bytes_max as usize)?)
 }
 
 /// Whether the first values are so few that the page is likely to get a dictionary. Then it is the caller's, who looks
 /// for one again: looking here would be for nothing.
-fn repeats<V: PartialEq>(values: impl Iterator<Item = V>) -> bool {
-    let mut seen = Vec::with_capacity(PROBE_DISTINCT_MAX);
+fn repeats<V: PartialEq>(values: impl Iterator<Item = V>) -> Roomy<bool> {
+    let mut seen = vec_with_capacity(PROBE_DISTINCT_MAX)?;
     for value in values.take(PROBE_VALUES) {
         if !seen.contains(&value) {
             if seen.len() == PROBE_DISTINCT_MAX {
-                return false;
+                return Ok(false);
             }
-            seen.push(value);
+            seen.try_push(value)?;
         }
     }
-    true
+    Ok(true)
 }
 
 fn dictionary_bytes_max(num_bytes: usize, num_values: usize) -> i64 {
@@ -502,25 +555,25 @@ fn dictionary_bytes_max(num_bytes: usize, num_values: usize) -> i64 {
 }
 
 /// Plain strings that are short, few and mostly different.
-fn string_codec<T: Offset>(plain: &Plain<'_>, num_values: usize, is_text: bool) -> Option<Codec> {
-    let offsets = offsets::<T>(&plain.first, &plain.second, num_values).ok()?;
+fn string_codec<T: Offset>(plain: &Plain<'_>, num_values: usize, is_text: bool) -> Encoded<Codec> {
+    let offsets = offsets::<T>(&plain.first, &plain.second, num_values)?;
     let longest = offsets.windows(2).map(|pair| pair[1].to_usize() - pair[0].to_usize()).max().unwrap_or(0);
     let num_bytes = plain.first.len() + plain.second.len();
     if longest >= LARGE_VALUE_BYTES || is_text && num_bytes >= CODED_PAGE_BYTES_MIN && longest >= CODED_VALUE_BYTES_MIN
     {
-        return None;
+        return Err(Left::ToCaller);
     }
     if num_values >= DICTIONARY_VALUES_MIN {
         let items_max = (num_values / DICTIONARY_DIVISOR).min(DICTIONARY_ITEMS_MAX);
         let bytes_max = dictionary_bytes_max(num_bytes, num_values);
         let texts = offsets.windows(2).map(|pair| &plain.second[pair[0].to_usize()..pair[1].to_usize()]);
         if bytes_max > 0
-            && (repeats(texts) || dictionary::has_variable(&offsets, &plain.second, items_max, bytes_max as usize))
+            && (repeats(texts)? || dictionary::has_variable(&offsets, &plain.second, items_max, bytes_max as usize)?)
         {
-            return None;
+            return Err(Left::ToCaller);
         }
     }
-    Some(Codec::Variable { wide: size_of::<T>() == 8 })
+    Ok(Codec::Variable { wide: size_of::<T>() == 8 })
 }
 
 /// Pages of neighbouring columns while they are made.
@@ -533,13 +586,13 @@ struct Run {
 }
 
 impl Run {
-    fn add(&mut self, num_rows: usize, made: Made) {
+    fn add(&mut self, num_rows: usize, made: Made) -> Roomy<()> {
         let buffers = made.chunks.map(|(words, chunks)| {
-            let (index_at, index_bytes) = append(&mut self.index, &words);
-            let (data_at, data_bytes) = append(&mut self.data, &chunks);
-            Buffers { data_at, data_bytes, index_at, index_bytes }
+            let (index_at, index_bytes) = append(&mut self.index, &words)?;
+            let (data_at, data_bytes) = append(&mut self.data, &chunks)?;
+            Roomy::Ok(Buffers { data_at, data_bytes, index_at, index_bytes })
         });
-        self.pages.push(Page { num_rows, layout: made.layout, buffers });
+        self.pages.try_push(Page { num_rows, layout: made.layout, buffers: buffers.transpose()? })
     }
 
     fn into_python(self, py: Python<'_>) -> PyResult<(usize, SmallPages)> {
@@ -550,11 +603,11 @@ impl Run {
 }
 
 /// Append one buffer of a file; where it begins, and its size.
-fn append(out: &mut Vec<u8>, bytes: &[u8]) -> (usize, usize) {
+fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Roomy<(usize, usize)> {
     let at = out.len();
-    out.extend_from_slice(bytes);
-    out.resize(out.len().next_multiple_of(ALIGNMENT_BYTES), PAD);
-    (at, bytes.len())
+    out.try_append(bytes)?;
+    out.try_resize(out.len().next_multiple_of(ALIGNMENT_BYTES), PAD)?;
+    Ok((at, bytes.len()))
 }
 
 /// `encode_small_pages` of the contract.
@@ -567,23 +620,26 @@ pub fn encode_small_pages<'py>(
 ) -> PyResult<Vec<(usize, SmallPages)>> {
     let held: Vec<Vec<Option<Input>>> = columns
         .iter()
-        .map(|(.., buffers)| buffers.iter().map(|one| one.as_ref().map(Input::new).transpose()).collect())
-        .collect::<PyResult<_>>()?;
-    let taken: Vec<Column<'_>> =
-        columns.iter().zip(&held).map(|(args, held)| Column::new(args, held)).collect::<PyResult<_>>()?;
+        .map(|(.., buffers)| buffers.iter().map(|one| one.as_ref().map(Input::new).transpose()).try_vec_of())
+        .try_vec_of()?;
+    let taken: Vec<Column<'_>> = columns.iter().zip(&held).map(|(args, held)| Column::new(args, held)).try_vec_of()?;
     let steps = taken.iter().fold(0usize, |steps, column| steps.saturating_add(column.length).saturating_add(64));
     let runs = gil::release(py, steps, || {
         let mut runs: Vec<Run> = Vec::new();
         for (at, column) in taken.iter().enumerate() {
-            let Some(made) = column.encode(wide) else { continue };
+            let made = match column.encode(wide) {
+                Ok(made) => made,
+                Err(Left::ToCaller) => continue,
+                Err(Left::NoMemory(error)) => return Err(error),
+            };
             if runs.last().is_none_or(|run| run.first + run.pages.len() != at) {
-                runs.push(Run { first: at, ..Run::default() });
+                runs.try_push(Run { first: at, ..Run::default() })?;
             }
             if let Some(run) = runs.last_mut() {
-                run.add(column.length, made);
+                run.add(column.length, made)?;
             }
         }
-        runs
-    });
-    runs.into_iter().map(|run| run.into_python(py)).collect()
+        Ok(runs)
+    })?;
+    runs.into_iter().map(|run| run.into_python(py)).try_vec_of()
 }

@@ -2,7 +2,7 @@
 
 use crate::damaged;
 use crate::error::{invalid, Checked};
-use crate::sink::vec_with_capacity;
+use crate::room::{vec_with_capacity, Grow, Roomy};
 use pyo3::PyResult;
 
 /// The caller's tables: where chunks lie, what they hold, and which rows are wanted.
@@ -66,7 +66,13 @@ impl Tables<'_> {
     ///
     /// `position` is 0 before the first of several calls whose starts ascend, and finds the row ranges from one to the
     /// next: each is passed once.
-    pub fn wanted(&self, position: &mut usize, start: i64, end: i64, mut add: impl FnMut(usize, usize)) {
+    pub fn wanted(
+        &self,
+        position: &mut usize,
+        start: i64,
+        end: i64,
+        mut add: impl FnMut(usize, usize) -> Roomy<()>,
+    ) -> Roomy<()> {
         let num_ranges = self.row_starts.len();
         while *position < num_ranges && self.row_range(*position).1 <= start {
             *position += 1;
@@ -77,9 +83,10 @@ impl Tables<'_> {
                 break;
             }
             if to > from {
-                add((from.max(start) - start) as usize, (to.min(end) - start) as usize);
+                add((from.max(start) - start) as usize, (to.min(end) - start) as usize)?;
             }
         }
+        Ok(())
     }
 
     /// `(first, one past the last)` of a chunk in one of the tables.
@@ -120,7 +127,7 @@ pub fn locate<'a>(tables: &Tables<'_>, bytes: &'a [u8]) -> PyResult<Vec<Chunk<'a
             let Some(bytes) = run else {
                 return Err(invalid(format!("chunk {id} is not in the fetched bytes")));
             };
-            chunks.push(Chunk { id, bytes, num_items: (item_end - item_start) as usize, picks: (0, 0) });
+            chunks.try_push(Chunk { id, bytes, num_items: (item_end - item_start) as usize, picks: (0, 0) })?;
         }
     }
     Ok(chunks)

@@ -8,6 +8,7 @@ use crate::decode::general::{Inflater, Limit};
 use crate::decode::shapes::{Children, Fixed, ListShape, Lists};
 use crate::decode::{fixed, variable};
 use crate::error::{invalid, Checked};
+use crate::room::Grow;
 use crate::sink::{bytes_of, count, Pick, Strings};
 use pyo3::PyResult;
 
@@ -66,7 +67,7 @@ impl<'a> Values<'a> {
             let limit = Limit::of_several(fixed::first_buffer_bytes_max(values, num_values), *bytes_max);
             self.inflater.inflate(*scheme, first, limit, &mut plain)?;
             let mut inner: Vec<&[u8]> = vec![&plain];
-            inner.extend_from_slice(others);
+            inner.try_append(others)?;
             self.decode(values, &inner, num_values, picks)?;
             self.plain = plain;
             return Ok(());

@@ -17,7 +17,7 @@ use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
 use crate::miniblock::chunks::{read_repetition, read_words};
 use crate::miniblock::page::Page;
 use crate::miniblock::tables::Tables;
-use crate::sink::vec_with_capacity;
+use crate::room::{Gather, GatherResults, Grow};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
@@ -111,8 +111,7 @@ impl<'a> Whole<'a> {
             Some(rows) => i64::try_from(rows).map_err(|_| invalid("a page of more than 2^63 rows"))?,
             None => self.num_items,
         };
-        let mut chunk_ids: Vec<i64> = vec_with_capacity(num_chunks)?;
-        chunk_ids.extend(0..num_chunks as i64);
+        let chunk_ids = (0..num_chunks as i64).try_vec()?;
         let one_range = &[0i64][..(num_chunks > 0) as usize];
         let tables = Tables {
             range_offsets: one_range,
@@ -152,7 +151,7 @@ fn described<'a>(
     let offsets = Input::new(offsets)?;
     let offsets = offsets.i64s()?;
     let mut offsets = offsets.iter().copied();
-    let found = pages.iter().map(|page| Whole::new(page, bytes, &mut offsets, with_chunks)).collect::<PyResult<_>>()?;
+    let found = pages.iter().map(|page| Whole::new(page, bytes, &mut offsets, with_chunks)).try_vec_of()?;
     match offsets.next() {
         None => Ok(found),
         Some(_) => Err(invalid("more offsets than buffers")),
@@ -173,9 +172,9 @@ pub fn index_pages(
     let steps = whole.iter().map(Whole::steps).sum();
     let found = gil::release(py, steps, || {
         let each = whole.iter().enumerate().map(|(at, page)| page.index().map_err(|error| at_page(error, at)));
-        each.collect::<PyResult<Vec<_>>>()
+        each.try_vec_of()
     })?;
-    found.into_iter().map(index_to_python).collect()
+    found.into_iter().map(index_to_python).try_vec_of()
 }
 
 fn index_to_python(index: Index) -> PyResult<IndexOut> {
@@ -190,7 +189,8 @@ fn index_to_python(index: Index) -> PyResult<IndexOut> {
             }
         }
     };
-    let (row_starts, preamble) = index.rows.map(|(starts, preamble)| (starts.into(), preamble.into())).unzip();
+    let rows = index.rows.map(|(starts, preamble)| (starts.into(), preamble.into()));
+    let (row_starts, preamble) = rows.unzip(); // room: two options
     Ok((index.byte_offsets.into(), index.item_starts.into(), row_starts, preamble, dictionary))
 }
 
@@ -201,19 +201,18 @@ type Fetched<'py> = (Vec<Described<'py>>, Bound<'py, PyAny>, Bound<'py, PyAny>);
 #[pyfunction]
 #[pyo3(signature = (files, /))]
 pub fn scan_pages<'py>(py: Python<'py>, files: Vec<Fetched<'py>>) -> PyResult<Vec<Leaf<'py>>> {
-    let inputs = files.iter().map(|(_, buffer, _)| Input::new(buffer)).collect::<PyResult<Vec<_>>>()?;
+    let inputs = files.iter().map(|(_, buffer, _)| Input::new(buffer)).try_vec_of()?;
     let (mut whole, mut programs) = (Vec::new(), Vec::new());
     for ((pages, _, offsets), input) in files.iter().zip(&inputs) {
-        whole.extend(described(pages, input.bytes(), offsets, true)?);
+        whole.try_extend(described(pages, input.bytes(), offsets, true)?)?;
         for page in pages {
-            programs.push(Page::parse(page.0.as_bytes())?);
+            programs.try_push(Page::parse(page.0.as_bytes())?)?;
         }
     }
     let steps = whole.iter().map(|page| page.steps() + page.num_items.max(0) as usize).sum();
     let leaves = gil::release(py, steps, || {
         let each = whole.iter().zip(&programs).enumerate();
-        each.map(|(at, (page, program))| page.decode(program).map_err(|error| at_page(error, at)))
-            .collect::<PyResult<Vec<_>>>()
+        each.map(|(at, (page, program))| page.decode(program).map_err(|error| at_page(error, at))).try_vec_of()
     })?;
-    leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect()
+    leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).try_vec_of()
 }

@@ -2,6 +2,7 @@
 
 use crate::buffer::Input;
 use crate::error::invalid;
+use crate::room::{vec_with_capacity, GatherResults, Grow};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
@@ -34,7 +35,7 @@ impl Held {
     }
 
     pub fn all(given: &[Given<'_>]) -> PyResult<Vec<Self>> {
-        given.iter().map(Held::new).collect()
+        given.iter().map(Held::new).try_vec_of()
     }
 }
 
@@ -122,10 +123,10 @@ pub struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     pub fn new(held: &'a [Held], num_rows: usize) -> PyResult<Self> {
-        let mut columns = Vec::with_capacity(held.len());
+        let mut columns = vec_with_capacity(held.len())?;
         let mut num_bytes = 0;
         for one in held {
-            columns.push(match one {
+            columns.try_push(match one {
                 Held::Texts { data, offsets, is_wide } => {
                     let texts = Texts::new(data.bytes(), offsets.bytes(), *is_wide, num_rows)?;
                     if !texts.is_literal {
@@ -140,7 +141,7 @@ impl<'a> Arguments<'a> {
                     }
                     Argument::Numbers(numbers)
                 }
-            });
+            })?;
         }
         Ok(Arguments { columns, num_bytes, bytes_max: usize::MAX })
     }
@@ -235,10 +236,4 @@ impl Patience {
         self.0 = 0;
         Python::attach(|py| py.check_signals())
     }
-}
-
-/// More room in an output, or an error where there is none: texts can be asked for that no memory holds.
-pub fn reserve(out: &mut Vec<u8>, num_bytes: usize) -> PyResult<()> {
-    out.try_reserve(num_bytes)
-        .map_err(|_| pyo3::exceptions::PyMemoryError::new_err(format!("no memory for {num_bytes} bytes of text")))
 }

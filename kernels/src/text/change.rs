@@ -1,10 +1,11 @@
 //! Functions that make a text of each row.
 
-use super::arguments::{checked_present, is_present, reserve, Arguments, Given, Held, Patience, Row, BYTES_PER_STEP};
+use super::arguments::{checked_present, is_present, Arguments, Given, Held, Patience, Row, BYTES_PER_STEP};
 use super::{codes, times, words};
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::invalid;
 use crate::gil;
+use crate::room::{reserve, Grow, NoMemory, Roomy};
 use crate::sink::{Offset, Strings};
 use pyo3::prelude::*;
 use std::collections::HashMap;
@@ -122,7 +123,7 @@ fn left(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
         true => byte_from_end(text, magnitude, row.is_ascii(0)),
         false => byte_of(text, magnitude, row.is_ascii(0)),
     };
-    out.extend_from_slice(&text.as_bytes()[..end]);
+    out.try_append(&text.as_bytes()[..end])?;
     Ok(())
 }
 
@@ -133,7 +134,7 @@ fn right(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
         true => byte_of(text, magnitude, row.is_ascii(0)),
         false => byte_from_end(text, magnitude, row.is_ascii(0)),
     };
-    out.extend_from_slice(&text.as_bytes()[start..]);
+    out.try_append(&text.as_bytes()[start..])?;
     Ok(())
 }
 
@@ -155,7 +156,7 @@ fn substring(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
             is_ascii,
         ),
     };
-    out.extend_from_slice(&rest.as_bytes()[..end]);
+    out.try_append(&rest.as_bytes()[..end])?;
     Ok(())
 }
 
@@ -172,9 +173,9 @@ fn overlay(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
         false => first.saturating_add(size(count)),
     };
     let (start, end) = (byte_of(text, first, is_ascii), byte_of(text, end, is_ascii));
-    out.extend_from_slice(&text.as_bytes()[..start]);
-    out.extend_from_slice(new.as_bytes());
-    out.extend_from_slice(&text.as_bytes()[end..]);
+    out.try_append(&text.as_bytes()[..start])?;
+    out.try_append(new.as_bytes())?;
+    out.try_append(&text.as_bytes()[end..])?;
     Ok(())
 }
 
@@ -198,8 +199,8 @@ fn put_times(text: &[u8], times: usize, out: &mut Vec<u8>) {
     let end = start + text.len() * times;
     while out.len() < end {
         match out.len() - start {
-            0 => out.extend_from_slice(text),
-            there => out.extend_from_within(start..start + there.min(end - out.len())),
+            0 => out.extend_from_slice(text), // room: reserved
+            there => out.extend_from_within(start..start + there.min(end - out.len())), // room: reserved
         }
     }
 }
@@ -213,21 +214,21 @@ fn fill_up(fill: &str, count: usize, out: &mut Vec<u8>) -> PyResult<()> {
     let (times, rest) = (count / length, byte_of(fill, count % length, false));
     reserve(out, times.saturating_mul(fill.len()) + rest)?;
     put_times(fill.as_bytes(), times, out);
-    out.extend_from_slice(&fill.as_bytes()[..rest]);
+    out.try_append(&fill.as_bytes()[..rest])?;
     Ok(())
 }
 
 fn pad_left(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     filling(row, |text, fill, count| {
         fill_up(fill, count, out)?;
-        out.extend_from_slice(text.as_bytes());
+        out.try_append(text.as_bytes())?;
         Ok(())
     })
 }
 
 fn pad_right(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     filling(row, |text, fill, count| {
-        out.extend_from_slice(text.as_bytes());
+        out.try_append(text.as_bytes())?;
         fill_up(fill, count, out)
     })
 }
@@ -248,17 +249,17 @@ fn without_end<'a>(text: &'a str, characters: &str) -> &'a str {
 
 fn trim(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let characters = row.text(1)?;
-    out.extend_from_slice(without_end(without_start(row.text(0)?, characters), characters).as_bytes());
+    out.try_append(without_end(without_start(row.text(0)?, characters), characters).as_bytes())?;
     Ok(())
 }
 
 fn trim_left(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
-    out.extend_from_slice(without_start(row.text(0)?, row.text(1)?).as_bytes());
+    out.try_append(without_start(row.text(0)?, row.text(1)?).as_bytes())?;
     Ok(())
 }
 
 fn trim_right(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
-    out.extend_from_slice(without_end(row.text(0)?, row.text(1)?).as_bytes());
+    out.try_append(without_end(row.text(0)?, row.text(1)?).as_bytes())?;
     Ok(())
 }
 
@@ -281,11 +282,11 @@ fn replace(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let mut copied = 0;
     for (at, found) in text.match_indices(old) {
         reserve(out, at - copied + new.len())?;
-        out.extend_from_slice(&text.as_bytes()[copied..at]);
-        out.extend_from_slice(new.as_bytes());
+        out.try_append(&text.as_bytes()[copied..at])?;
+        out.try_append(new.as_bytes())?;
         copied = at + found.len();
     }
-    out.extend_from_slice(&text.as_bytes()[copied..]);
+    out.try_append(&text.as_bytes()[copied..])?;
     Ok(())
 }
 
@@ -293,22 +294,23 @@ fn translate(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let (text, old, new) = (row.text(0)?, row.text(1)?, row.text(2)?);
     if old.len() <= FEW_CHARS && row.is_ascii(0) && row.is_ascii(1) && row.is_ascii(2) {
         let (old, new) = (old.as_bytes(), new.as_bytes());
-        out.extend(text.bytes().filter_map(|one| match old.iter().position(|&before| before == one) {
+        reserve(out, text.len())?;
+        let translated = text.bytes().filter_map(|one| match old.iter().position(|&before| before == one) {
             Some(place) => new.get(place).copied(),
             None => Some(one),
-        }));
+        });
+        out.extend(translated); // room: reserved
         return Ok(());
     }
-    let mut put = |one: Option<char>| {
-        if let Some(one) = one {
-            out.extend_from_slice(one.encode_utf8(&mut [0; 4]).as_bytes());
-        }
+    let mut put = |one: Option<char>| match one {
+        Some(one) => out.try_append(one.encode_utf8(&mut [0; 4]).as_bytes()),
+        None => Roomy::Ok(()),
     };
     if old.len() <= FEW_CHARS {
         for one in text.chars() {
             match old.chars().position(|before| before == one) {
-                Some(place) => put(new.chars().nth(place)),
-                None => put(Some(one)),
+                Some(place) => put(new.chars().nth(place))?,
+                None => put(Some(one))?,
             }
         }
         return Ok(());
@@ -317,10 +319,12 @@ fn translate(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let mut after = new.chars();
     for one in old.chars() {
         let by = after.next();
-        table.entry(one).or_insert(by);
+        let size = (table.len() + 1) * size_of::<(char, Option<char>)>();
+        table.try_reserve(1).map_err(|_| NoMemory(size))?;
+        table.entry(one).or_insert(by); // room: reserved
     }
     for one in text.chars() {
-        put(table.get(&one).copied().unwrap_or(Some(one)));
+        put(table.get(&one).copied().unwrap_or(Some(one)))?;
     }
     Ok(())
 }
@@ -336,7 +340,7 @@ fn split_part(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
         (false, true) => text.split(separator).nth(place),
         (false, false) => from_end(text, separator, place),
     };
-    out.extend_from_slice(part.unwrap_or("").as_bytes());
+    out.try_append(part.unwrap_or("").as_bytes())?;
     Ok(())
 }
 
@@ -368,6 +372,6 @@ fn substring_index(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
             }
         }
     };
-    out.extend_from_slice(found.as_bytes());
+    out.try_append(found.as_bytes())?;
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! Bytes and numbers as digits, and back.
 
-use super::arguments::{reserve, Row};
+use super::arguments::Row;
 use crate::buffer::OwnedBuffer;
 use crate::error::invalid;
 use crate::gil;
-use crate::sink::{bytes_of, vec_with_capacity};
+use crate::room::{reserve, vec_with_capacity, Grow};
+use crate::sink::bytes_of;
 use pyo3::prelude::*;
-use std::io::Write;
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -16,7 +16,7 @@ pub fn character(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let code = row.number(0)?;
     let found = u32::try_from(code).ok().and_then(char::from_u32);
     let one = found.ok_or_else(|| invalid(format!("invalid Unicode scalar value: {code}")))?;
-    out.extend_from_slice(one.encode_utf8(&mut [0; 4]).as_bytes());
+    out.try_append(one.encode_utf8(&mut [0; 4]).as_bytes())?;
     Ok(())
 }
 
@@ -24,14 +24,14 @@ pub fn character(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
 pub fn hexadecimal(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let number = row.number(0)? as u64;
     let num_digits = (16 - number.leading_zeros() as usize / 4).max(1);
-    out.extend((0..num_digits).rev().map(|place| HEX[(number >> (4 * place)) as usize & 15]));
+    out.try_extend((0..num_digits).rev().map(|place| HEX[(number >> (4 * place)) as usize & 15]))?;
     Ok(())
 }
 
 pub fn to_hex(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let bytes = row.bytes(0)?;
     reserve(out, 2 * bytes.len())?;
-    out.extend(bytes.iter().flat_map(|byte| [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]));
+    out.try_extend(bytes.iter().flat_map(|byte| [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]))?;
     Ok(())
 }
 
@@ -43,7 +43,7 @@ pub fn to_base64(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
         let [a, b, c] = [three[0], three.get(1).copied().unwrap_or(0), three.get(2).copied().unwrap_or(0)];
         let bits = u32::from(a) << 16 | u32::from(b) << 8 | u32::from(c);
         let digits = [18, 12, 6, 0].map(|shift| BASE64[(bits >> shift) as usize & 63]);
-        out.extend_from_slice(&digits[..three.len() + 1]);
+        out.try_append(&digits[..three.len() + 1])?;
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ pub fn random_uuids(py: Python<'_>, num_rows: usize, seed: [u8; 32]) -> PyResult
                     text[place] = HEX[usize::from(byte >> 4)];
                     text[place + 1] = HEX[usize::from(byte & 15)];
                 }
-                out.extend_from_slice(&text);
+                out.extend_from_slice(&text); // room: reserved
             }
         }
     });
@@ -101,7 +101,7 @@ pub fn from_hex(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
         return Err(failed("hex", format_args!("{} digits", digits.len())));
     }
     for pair in digits.chunks_exact(2) {
-        out.push(hex_digit(pair[0])? << 4 | hex_digit(pair[1])?);
+        out.try_push(hex_digit(pair[0])? << 4 | hex_digit(pair[1])?)?;
     }
     Ok(())
 }
@@ -131,7 +131,7 @@ pub fn from_base64(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
         if num_bytes == 0 || bits & ((1 << (24 - 8 * num_bytes)) - 1) != 0 {
             return Err(failed("base64", "the last digit tells of no byte, or of more than one"));
         }
-        out.write_all(&bits.to_be_bytes()[1..=num_bytes])?;
+        out.try_append(&bits.to_be_bytes()[1..=num_bytes])?;
     }
     Ok(())
 }

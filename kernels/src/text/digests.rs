@@ -4,17 +4,18 @@ use super::arguments::{checked_present, is_present, Arguments, Given, Held, Pati
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::invalid;
 use crate::gil;
-use crate::sink::{bytes_of, vec_with_capacity};
+use crate::room::{vec_with_capacity, Grow, Roomy};
+use crate::sink::bytes_of;
 use pyo3::prelude::*;
 use sha2::Digest;
 
 /// What a digest costs beside other steps: that of a block of 64 bytes.
 const STEPS_PER_VALUE: usize = 64;
 
-type Put = fn(&[u8], &mut Vec<u8>);
+type Put = fn(&[u8], &mut Vec<u8>) -> Roomy<()>;
 
-fn put<D: Digest>(value: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(&D::digest(value));
+fn put<D: Digest>(value: &[u8], out: &mut Vec<u8>) -> Roomy<()> {
+    out.try_append(&D::digest(value))
 }
 
 fn find(name: &str) -> Option<(Put, usize)> {
@@ -26,7 +27,7 @@ fn find(name: &str) -> Option<(Put, usize)> {
         "sha512" => (put::<sha2::Sha512>, 64),
         "blake2s" => (put::<blake2::Blake2s256>, 32),
         "blake2b" => (put::<blake2::Blake2b512>, 64),
-        "blake3" => (|value, out| out.extend_from_slice(blake3::hash(value).as_bytes()), 32),
+        "blake3" => (|value, out| out.try_append(blake3::hash(value).as_bytes()), 32),
         _ => return None,
     })
 }
@@ -54,10 +55,10 @@ pub fn digest_texts(
             match is_present(present, row) {
                 true => {
                     let value = values.bytes(row)?;
-                    put(value, &mut out);
+                    put(value, &mut out)?;
                     patience.spend(value.len())?;
                 }
-                false => out.resize(out.len() + width, 0),
+                false => out.try_resize(out.len() + width, 0)?,
             }
         }
         PyResult::Ok(out)

@@ -5,7 +5,7 @@ use super::words;
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::invalid;
 use crate::gil;
-use crate::sink::vec_with_capacity;
+use crate::room::{vec_with_capacity, Grow};
 use pyo3::prelude::*;
 
 type Measure = fn(Row<'_, '_>, &mut Patience) -> PyResult<i64>;
@@ -54,10 +54,10 @@ fn measured(
     let mut found = vec_with_capacity(num_rows)?;
     let mut patience = Patience::default();
     for row in 0..num_rows {
-        found.push(match is_present(present, row) {
+        found.try_push(match is_present(present, row) {
             true => measure(arguments.row(row), &mut patience)?,
             false => 0,
-        });
+        })?;
     }
     Ok(found)
 }

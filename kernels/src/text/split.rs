@@ -3,7 +3,8 @@
 use super::arguments::{checked_present, is_present, Arguments, Given, Held, BYTES_PER_STEP};
 use crate::buffer::{Input, OwnedBuffer};
 use crate::gil;
-use crate::sink::{too_long, vec_with_capacity, Offset, Strings};
+use crate::room::{vec_with_capacity, Grow};
+use crate::sink::{too_long, Offset, Strings};
 use pyo3::prelude::*;
 
 /// `split_texts` of the contract.
@@ -34,7 +35,7 @@ fn split<O: Offset>(
 ) -> PyResult<(OwnedBuffer, OwnedBuffer, OwnedBuffer)> {
     let mut lists: Vec<i32> = vec_with_capacity(num_rows + 1)?;
     let mut parts = Strings::<O>::with_room(num_rows, arguments.num_bytes);
-    lists.push(0);
+    lists.try_push(0)?;
     for row in 0..num_rows {
         let arguments = arguments.row(row);
         if is_present(present, row) {
@@ -50,7 +51,7 @@ fn split<O: Offset>(
             }?;
         }
         let num_parts = parts.offsets.len() - 1;
-        lists.push(i32::try_from(num_parts).map_err(|_| too_long::<i32>(num_parts))?);
+        lists.try_push(i32::try_from(num_parts).map_err(|_| too_long::<i32>(num_parts))?)?;
     }
     let [offsets, data] = parts.into_buffers()?;
     Ok((lists.into(), offsets, data))

@@ -4,7 +4,7 @@ use super::arguments::{checked_present, is_present, Arguments, Given, Held, Row,
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::invalid;
 use crate::gil;
-use crate::sink::vec_with_capacity;
+use crate::room::{vec_with_capacity, Grow};
 use pyo3::prelude::*;
 
 const SECOND: i64 = 1_000_000_000;
@@ -78,7 +78,7 @@ pub fn read_times(
                 false => Some(0),
             };
             match value {
-                Some(value) => found.push(value),
+                Some(value) => found.try_push(value)?,
                 None => return Ok((found.into(), Some(row))),
             }
         }
@@ -240,7 +240,7 @@ impl<'a> Fields<'a> {
         let Some(offset) = self.offset else {
             return midnight.checked_add(if has_time { self.time_of_day()? } else { 0 });
         };
-        let digits: String = offset.chars().filter(char::is_ascii_digit).collect();
+        let digits: String = offset.chars().filter(char::is_ascii_digit).collect(); // room: four digits
         let seconds = value(digits.get(..2)?)? * 3600 + value(digits.get(2..)?)? * 60;
         let sign = if offset.starts_with('+') { -1 } else { 1 };
         midnight.checked_add(self.time_of_day()?)?.checked_add(sign * seconds * SECOND)
@@ -323,7 +323,7 @@ pub fn format_time(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let mut bytes = pattern.bytes();
     while let Some(byte) = bytes.next() {
         if byte != b'%' {
-            out.push(byte);
+            out.try_push(byte)?;
             continue;
         }
         let (number, num_digits) = match bytes.next() {
@@ -336,13 +336,13 @@ pub fn format_time(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
             Some(b'M') => (second / 60 % 60, 2),
             Some(b'S') => (second % 60, 2),
             Some(b'%') => {
-                out.push(b'%');
+                out.try_push(b'%')?;
                 continue;
             }
             other => return Err(invalid(format!("no field of times is named {other:?}"))),
         };
         let powers = [1000, 100, 10, 1];
-        out.extend(powers[4 - num_digits..].iter().map(|power| b'0' + (number / power % 10) as u8));
+        out.try_extend(powers[4 - num_digits..].iter().map(|power| b'0' + (number / power % 10) as u8))?;
     }
     Ok(())
 }

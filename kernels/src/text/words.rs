@@ -1,6 +1,7 @@
 //! Words, and how far texts are from each other.
 
 use super::arguments::{Patience, Row};
+use crate::room::{Gather, Grow, NoMemory};
 use pyo3::prelude::*;
 use std::collections::HashSet;
 
@@ -13,7 +14,7 @@ pub fn capitalize(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let mut is_inside = false;
     if row.is_ascii(0) {
         for &byte in text.as_bytes() {
-            out.push(if is_inside { byte.to_ascii_lowercase() } else { byte.to_ascii_uppercase() });
+            out.try_push(if is_inside { byte.to_ascii_lowercase() } else { byte.to_ascii_uppercase() })?;
             is_inside = byte.is_ascii_alphanumeric();
         }
         return Ok(());
@@ -21,8 +22,8 @@ pub fn capitalize(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let mut encoded = [0; 4];
     for one in text.chars() {
         match is_inside {
-            true => one.to_lowercase().for_each(|c| out.extend_from_slice(c.encode_utf8(&mut encoded).as_bytes())),
-            false => one.to_uppercase().for_each(|c| out.extend_from_slice(c.encode_utf8(&mut encoded).as_bytes())),
+            true => one.to_lowercase().try_for_each(|c| out.try_append(c.encode_utf8(&mut encoded).as_bytes()))?,
+            false => one.to_uppercase().try_for_each(|c| out.try_append(c.encode_utf8(&mut encoded).as_bytes()))?,
         }
         is_inside = one.is_alphanumeric();
     }
@@ -39,7 +40,12 @@ pub fn has_words(row: Row<'_, '_>, _: &mut Patience) -> PyResult<i64> {
     let has_all = match words(wanted).nth(FEW_WORDS) {
         None => words(wanted).all(|one| words(text).any(|word| word == one)),
         Some(_) => {
-            let known: HashSet<&str> = words(text).collect();
+            let mut known: HashSet<&str> = HashSet::new();
+            for word in words(text) {
+                let size = (known.len() + 1) * size_of::<&str>();
+                known.try_reserve(1).map_err(|_| NoMemory(size))?;
+                known.insert(word); // room: reserved
+            }
             words(wanted).all(|one| known.contains(one))
         }
     };
@@ -52,12 +58,12 @@ pub fn edit_distance(row: Row<'_, '_>, patience: &mut Patience) -> PyResult<i64>
     if row.is_ascii(0) && row.is_ascii(1) {
         return distance(before.as_bytes(), after.as_bytes(), patience);
     }
-    let (before, after): (Vec<char>, Vec<char>) = (before.chars().collect(), after.chars().collect());
+    let (before, after) = (before.chars().try_vec()?, after.chars().try_vec()?);
     distance(&before, &after, patience)
 }
 
 fn distance<T: Copy + PartialEq>(before: &[T], after: &[T], patience: &mut Patience) -> PyResult<i64> {
-    let mut costs: Vec<u32> = (1..=after.len() as u32).collect();
+    let mut costs = (1..=after.len() as u32).try_vec()?;
     let mut last = after.len() as u32;
     for (number, &old) in before.iter().enumerate() {
         let mut diagonal = number as u32;

@@ -6,7 +6,7 @@ use crate::damaged;
 use crate::decode::dictionary::{Items, Kind};
 use crate::error::{invalid, Checked};
 use crate::gil;
-use crate::sink::vec_with_capacity;
+use crate::room::{vec_with_capacity, Grow};
 use pyo3::prelude::*;
 
 /// Offsets, bytes, validity, number of nulls.
@@ -49,8 +49,8 @@ pub fn look_up(codes: &[u8], offsets: &[u8], data: &[u8], width: usize, is_null:
     }
     // An item of no bytes before all others is what code 0 points at.
     let mut table: Vec<u8> = vec_with_capacity(offsets.len() + width)?;
-    table.extend_from_slice(&offsets[..width]);
-    table.extend_from_slice(offsets);
+    table.try_append(&offsets[..width])?;
+    table.try_append(offsets)?;
     let kind = if width == 8 { Kind::Wide } else { Kind::Narrow };
     let found = Items { kind, offsets: &table, data }.look_up(codes, 1)?;
     let Ok([offsets, data]) = <[OwnedBuffer; 2]>::try_from(found) else {
@@ -62,11 +62,11 @@ pub fn look_up(codes: &[u8], offsets: &[u8], data: &[u8], width: usize, is_null:
         flags = vec_with_capacity(codes.len())?;
         let is_there =
             |code: u8| usize::from(code).checked_sub(1).is_some_and(|item| is_null.get(item) == Some(&false));
-        flags.extend(codes.iter().map(|&code| u8::from(is_there(code))));
+        flags.try_extend(codes.iter().map(|&code| u8::from(is_there(code))))?;
         null_count = flags.iter().filter(|&&flag| flag == 0).count();
     } else if null_count > 0 {
         flags = vec_with_capacity(codes.len())?;
-        flags.extend(codes.iter().map(|&code| u8::from(code != 0)));
+        flags.try_extend(codes.iter().map(|&code| u8::from(code != 0)))?;
     }
     let validity = if null_count > 0 { Some(pack(&flags)?) } else { None };
     Ok(LookedUp { offsets, data, validity, null_count })

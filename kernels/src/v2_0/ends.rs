@@ -5,7 +5,8 @@ use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
 use crate::error::{invalid, Checked, Damaged};
 use crate::gil;
-use crate::sink::{vec_with_capacity, Offset, Offsets};
+use crate::room::{vec_with_capacity, Grow};
+use crate::sink::{Offset, Offsets};
 use pyo3::prelude::*;
 
 /// Starts and ends of the ranges, offsets, validity, number of nulls.
@@ -135,21 +136,21 @@ fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], count
     let (count, total) = counts_of(counts, offsets.len())?;
     let (mut starts, mut ends) = (vec_with_capacity(offsets.len())?, vec_with_capacity(offsets.len())?);
     let mut made = vec_with_capacity(total + 1)?;
-    made.push(O::wrap(0));
+    made.try_push(O::wrap(0))?;
     let mut valid: Vec<u8> = Vec::new(); // up to the first null there is nothing to note
     let (mut length, mut null_count) = (0u64, 0);
     for (at, (&offset, &first)) in offsets.iter().zip(firsts).enumerate() {
         let (before, entries) = stored.entries(offset, first, count(at))?;
         let mut previous = before.map_or(0, |before| stored.end(before).1);
         check(stored, 0, previous)?;
-        starts.push(previous as i64);
+        starts.try_push(previous as i64)?;
         for entries in entries.chunks(BATCH) {
             if let Some(last) = stored.plain_last(previous, entries) {
                 let added = length.saturating_add(last - previous);
                 if added <= O::MAX as u64 {
                     let shift = length.wrapping_sub(previous);
                     let ends = entries.iter().map(|entry| u64::from_le_bytes(*entry).wrapping_add(shift));
-                    made.extend(ends.map(|end| O::wrap(end as usize)));
+                    made.try_extend(ends.map(|end| O::wrap(end as usize)))?;
                     (length, previous) = (added, last);
                     continue;
                 }
@@ -157,7 +158,7 @@ fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], count
             if valid.is_empty() {
                 valid = vec_with_capacity(total)?;
             }
-            valid.resize(made.len() - 1, 1);
+            valid.try_resize(made.len() - 1, 1)?;
             for entry in entries {
                 let (is_valid, end) = stored.end(u64::from_le_bytes(*entry));
                 if end < previous || end > stored.coding.end_max {
@@ -165,19 +166,19 @@ fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], count
                 }
                 // Neither is more than an i64 can hold, so that many such ranges are needed to exceed 64 bits.
                 length = length.saturating_add(end - previous);
-                made.push(O::wrap(length.min(O::MAX as u64) as usize));
-                valid.push(u8::from(is_valid));
+                made.try_push(O::wrap(length.min(O::MAX as u64) as usize))?;
+                valid.try_push(u8::from(is_valid))?;
                 null_count += usize::from(!is_valid);
                 previous = end;
             }
         }
-        ends.push(previous as i64);
+        ends.try_push(previous as i64)?;
     }
     if length > O::MAX as u64 {
         let text = format!("{length} bytes or items wanted exceed what {}-bit offsets can address", O::BYTES * 8);
         return Err(Damaged(text).into());
     }
-    valid.resize(if null_count > 0 { total } else { 0 }, 1);
+    valid.try_resize(if null_count > 0 { total } else { 0 }, 1)?;
     let validity = if null_count > 0 { Some(pack(&valid)?) } else { None };
     Ok(Spans { starts, ends, offsets: O::into_offsets(made), validity, null_count })
 }
@@ -196,11 +197,10 @@ fn check(stored: &Stored<'_>, previous: u64, end: u64) -> Checked<()> {
 pub fn pack(flags: &[u8]) -> Checked<Vec<u8>> {
     let mut bits = vec_with_capacity(flags.len().div_ceil(8))?;
     let (eights, rest) = flags.as_chunks::<8>();
-    bits.extend(
-        eights.iter().map(|eight| (u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8),
-    );
+    let packed = |eight: &[u8; 8]| (u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
+    bits.try_extend(eights.iter().map(packed))?;
     if !rest.is_empty() {
-        bits.push(rest.iter().enumerate().fold(0, |byte, (at, flag)| byte | flag << at));
+        bits.try_push(rest.iter().enumerate().fold(0, |byte, (at, flag)| byte | flag << at))?;
     }
     Ok(bits)
 }

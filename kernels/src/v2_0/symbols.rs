@@ -4,7 +4,8 @@ use crate::buffer::{Input, OwnedBuffer};
 use crate::decode::fsst::{Scratch, SymbolTable};
 use crate::error::{invalid, Checked};
 use crate::gil;
-use crate::sink::{vec_with_capacity, Offset, Strings};
+use crate::room::{vec_with_capacity, Grow};
+use crate::sink::{Offset, Strings};
 use pyo3::prelude::*;
 
 /// `decode_symbols` of the contract.
@@ -29,7 +30,7 @@ pub fn decode_symbols(
 
 fn decode<O: Offset>(table: &SymbolTable, offsets: &[u8], codes: &[u8]) -> PyResult<[OwnedBuffer; 2]> {
     let mut all: Vec<usize> = vec_with_capacity(offsets.len() / O::BYTES)?;
-    all.extend(offsets.chunks_exact(O::BYTES).map(O::read));
+    all.try_extend(offsets.chunks_exact(O::BYTES).map(O::read))?;
     let offsets = all;
     let ascends = offsets.is_sorted() && offsets.first() == Some(&0) && offsets.last() == Some(&codes.len());
     if !ascends {

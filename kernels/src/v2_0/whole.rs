@@ -9,7 +9,8 @@ use crate::error::{at_page, invalid, Checked};
 use crate::gil;
 use crate::levels::layers::LayerOut;
 use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
-use crate::sink::{bytes_of, vec_with_capacity, Bits};
+use crate::room::{vec_with_capacity, Copied, Gather, GatherResults, Grow};
+use crate::sink::{bytes_of, Bits};
 use crate::take::array_page::Around;
 use crate::v2_0::codes::look_up;
 use crate::v2_0::ends::{decode_all, Coding, Spans};
@@ -119,14 +120,11 @@ impl ArrayRows {
             Values::Fixed { bits: 1 } => vec![bits_of(next()?, first % 8, num_items)?.into()],
             Values::Fixed { bits } => {
                 let num_bytes = bytes_of(num_items, *bits)?;
-                let mut values: Vec<u8> = vec_with_capacity(num_bytes)?;
-                values.extend_from_slice(slice_of(next()?, 0, num_bytes as i64)?);
-                vec![values.into()]
+                vec![slice_of(next()?, 0, num_bytes as i64)?.try_to_vec()?.into()]
             }
             Values::Strings { coding } => {
                 let spans = decode_all(next()?, num_items, coding)?;
-                let mut data: Vec<u8> = vec_with_capacity(spans.last())?;
-                data.extend_from_slice(slice_of(next()?, 0, spans.last() as i64)?);
+                let data = slice_of(next()?, 0, spans.last() as i64)?.try_to_vec()?;
                 (validity, null_count) = (spans.validity, spans.null_count);
                 vec![spans.offsets.into(), data.into()]
             }
@@ -143,16 +141,16 @@ impl ArrayRows {
         let mut layers = vec![LayerOut { length: num_items, validity, null_count, offsets: None }];
         let (mut length, mut spans) = (num_items, lists.map(|(spans, _)| spans));
         for around in &self.around {
-            layers.push(match (around, spans.take_if(|_| *around != Around::Struct)) {
+            layers.try_push(match (around, spans.take_if(|_| *around != Around::Struct)) {
                 (_, Some(Spans { offsets, validity, null_count, .. })) => {
                     length = self.num_rows;
                     LayerOut { length, validity, null_count, offsets: Some(offsets) }
                 }
                 _ => LayerOut { length, validity: None, null_count: 0, offsets: None },
-            });
+            })?;
         }
         let bitmaps = (0..self.num_bitmaps).map(|_| None);
-        Ok((num_items, bitmaps.chain(values.into_iter().map(Some)).collect(), layers))
+        Ok((num_items, bitmaps.chain(values.into_iter().map(Some)).try_vec()?, layers))
     }
 }
 
@@ -168,17 +166,18 @@ fn bits_of(bytes: &[u8], first: usize, count: usize) -> Checked<Vec<u8>> {
 
 fn nulls_among(bits: &[u8], count: usize) -> Checked<Vec<bool>> {
     let mut nulls = vec_with_capacity(count)?;
-    nulls.extend((0..count).map(|at| bits[at / 8] & (1 << (at % 8)) == 0));
+    nulls.try_extend((0..count).map(|at| bits[at / 8] & (1 << (at % 8)) == 0))?;
     Ok(nulls)
 }
 
 /// `whole_ranges` of the contract.
 #[pyfunction]
 #[pyo3(signature = (pages, /))]
-pub fn whole_ranges(pages: Vec<Py<WholeArray>>) -> (OwnedBuffer, OwnedBuffer) {
-    let ranges = pages.iter().flat_map(|page| &page.get().ranges);
-    let (starts, ends): (Vec<i64>, Vec<i64>) = ranges.copied().unzip();
-    (starts.into(), ends.into())
+pub fn whole_ranges(pages: Vec<Py<WholeArray>>) -> PyResult<(OwnedBuffer, OwnedBuffer)> {
+    let ranges = || pages.iter().flat_map(|page| &page.get().ranges);
+    let starts = ranges().map(|range| range.0).try_vec()?;
+    let ends = ranges().map(|range| range.1).try_vec()?;
+    Ok((starts.into(), ends.into()))
 }
 
 /// Pages of a file, what was fetched for them, and where each of their ranges begins in that.
@@ -188,8 +187,8 @@ type Fetched<'py> = (Vec<Py<WholeArray>>, Bound<'py, PyAny>, Bound<'py, PyAny>);
 #[pyfunction]
 #[pyo3(signature = (files, /))]
 pub fn scan_arrays<'py>(py: Python<'py>, files: Vec<Fetched<'py>>) -> PyResult<Vec<Leaf<'py>>> {
-    let inputs = files.iter().map(|(_, buffer, offsets)| Ok((Input::new(buffer)?, Input::new(offsets)?)));
-    let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
+    let inputs = files.iter().map(|(_, buffer, offsets)| PyResult::Ok((Input::new(buffer)?, Input::new(offsets)?)));
+    let inputs = inputs.try_vec_of()?;
     let mut work = Vec::new();
     for ((pages, ..), (buffer, offsets)) in files.iter().zip(&inputs) {
         let (bytes, offsets) = (buffer.bytes(), offsets.i64s()?);
@@ -202,7 +201,7 @@ pub fn scan_arrays<'py>(py: Python<'py>, files: Vec<Fetched<'py>>) -> PyResult<V
             rest = others;
             let ranges = page.ranges.iter().zip(own);
             let parts = ranges.map(|(&(start, end), &offset)| slice_of(bytes, offset, end.saturating_sub(start)));
-            work.push((page, parts.collect::<PyResult<Vec<_>>>()?));
+            work.try_push((page, parts.try_vec_of()?))?;
         }
         if !rest.is_empty() {
             return Err(invalid(format!("{} offsets are too many", offsets.len())));
@@ -211,8 +210,7 @@ pub fn scan_arrays<'py>(py: Python<'py>, files: Vec<Fetched<'py>>) -> PyResult<V
     let steps = work.iter().map(|(page, _)| page.rows.num_rows + page.num_bytes() / 64).sum();
     let leaves = gil::release(py, steps, || {
         let each = work.iter().enumerate();
-        each.map(|(at, (page, parts))| page.rows.decode(parts).map_err(|error| at_page(error, at)))
-            .collect::<PyResult<Vec<_>>>()
+        each.map(|(at, (page, parts))| page.rows.decode(parts).map_err(|error| at_page(error, at))).try_vec_of()
     })?;
-    leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect()
+    leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).try_vec_of()
 }
