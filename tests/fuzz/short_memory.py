@@ -2,8 +2,9 @@
 
     python -m tests.fuzz.short_memory NAME FOLDER     write one, a line of JSON for each limit
 
-A process makes the table, limits its address space to what it has and so much more, and writes. The last write has no
-limit, and what it wrote is read back.
+A process makes the table and writes it once, which starts all threads. Then it takes what the allocators keep, limits
+its address space to what it has and so much more, and writes again; after each such write it writes a few rows. The
+last write has no limit, and what it wrote is read back. `ENVIRONMENT` keeps allocators from mapping memory in advance.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,12 +25,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MIB: Final = 1 << 20
-EXTRA_BYTES: Final = (0, MIB // 4, MIB, 3 * MIB, 6 * MIB, 12 * MIB, 24 * MIB)
-NUM_ROWS: Final = 200_000
+EXTRA_BYTES: Final = tuple(int(MIB * extra) for extra in (0.5, 1.5, 4, 9))
+NUM_ROWS: Final = 120_000
+ENVIRONMENT: Final = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TOP_PAD_": "0",
+}
 
 
 def _column(values: pa.Array, metadata: dict[str, str] | None = None) -> pa.Table:
     return pa.table([values], schema=pa.schema([pa.field("c", values.type, metadata=metadata)]))
+
+
+def _numbers(num_rows: int) -> pa.Array:
+    return pa.array(np.random.default_rng(1).integers(0, 1 << 62, num_rows))
 
 
 def _texts(num_rows: int = NUM_ROWS) -> pa.Array:
@@ -45,7 +57,7 @@ def _large() -> pa.Array:
 
 
 def _packed() -> pa.Array:
-    members = [pa.array(np.arange(NUM_ROWS) * 0x9E3779B97F4A7C15 % (1 << 62)), pa.array(np.arange(NUM_ROWS) * 0.1)]
+    members = [_numbers(NUM_ROWS), pa.array(np.arange(NUM_ROWS) * 0.1)]
     return pa.StructArray.from_arrays(members, ["a", "b"])
 
 
@@ -54,8 +66,8 @@ def _packed_texts() -> pa.Array:
 
 
 def _lists() -> pa.Array:
-    items = pa.array(np.arange(4 * NUM_ROWS) * 0x9E3779B97F4A7C15 % (1 << 62))
-    return _with_nulls(pa.ListArray.from_arrays(pa.array(np.arange(NUM_ROWS + 1) * 4, pa.int32()), items))
+    offsets = pa.array(np.arange(NUM_ROWS // 2 + 1) * 4, pa.int32())
+    return _with_nulls(pa.ListArray.from_arrays(offsets, _numbers(2 * NUM_ROWS)))
 
 
 def _vectors() -> pa.Array:
@@ -72,7 +84,7 @@ def _few() -> pa.Array:
 def _wide() -> pa.Table:
     rows = np.arange(1000)
     columns = {f"t{n}": pa.array([f"{n} {row}" for row in rows]) for n in range(150)}
-    columns |= {f"i{n}": _with_nulls(pa.array(rows * n * 0x9E3779B9)) for n in range(150)}
+    columns |= {f"i{n}": _with_nulls(pa.array(rows * n * 0x9E3779)) for n in range(150)}
     return pa.table(columns)
 
 
@@ -101,6 +113,20 @@ TABLES: Final[dict[str, tuple[Callable[[], pa.Table], str]]] = {
 }
 
 
+def hoard(extra_bytes: int) -> list[bytes]:
+    """Limit the address space to what there is and so much; takes all that allocators have left of what there is."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize()
+    kept: list[bytes] = []
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    for size in (MIB, 64 << 10, 4 << 10):
+        with suppress(MemoryError):
+            while True:
+                kept.append(bytes(size))
+    resource.setrlimit(resource.RLIMIT_AS, (limit + extra_bytes, resource.RLIM_INFINITY))
+    return kept
+
+
 def write_short(name: str, folder: Path) -> list[dict[str, Any]]:
     """What became of each write: `None`, or the error by name."""
     make, version = TABLES[name]
@@ -109,19 +135,19 @@ def write_short(name: str, folder: Path) -> list[dict[str, Any]]:
     def write(target: Path, what: pa.Table) -> None:
         lance_io.write_dataset(what, str(target), data_storage_version=version)
 
-    write(folder / "warm", table.slice(0, 1000))  # threads are there
+    write(folder / "warm", table)
+    write(folder / "few", table.slice(5, 10))
     answers: list[dict[str, Any]] = []
     for extra_bytes in EXTRA_BYTES:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + extra_bytes
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+        kept = hoard(extra_bytes)
         error = None
         try:
             write(folder / f"short{extra_bytes}", table)
         except BaseException as raised:
             error = type(raised).__name__
-        write(folder / f"next{extra_bytes}", table.slice(5, 10))
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        kept.clear()
+        write(folder / f"next{extra_bytes}", table.slice(5, 10))
         answers.append({"extra_bytes": extra_bytes, "error": error})
     write(folder / "whole", table)
     read = lance_io.dataset(str(folder / "whole")).to_table()

@@ -1,8 +1,8 @@
 """No kernel ends the process for memory that is not there.
 
 Rust's own `push`, `collect`, `vec!` ... do. Each line of the kernels that names one of them is refused, unless its size
-is a constant, or a comment on the line or above it says why there is room: `// room: reserved`. `kernels/src/room.rs` has what is
-used instead.
+is a constant, or a comment on the line or above it says why there is room: `// room: reserved`. What is used instead is
+in `kernels/src/room.rs`.
 """
 
 from __future__ import annotations
