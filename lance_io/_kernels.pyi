@@ -72,21 +72,6 @@ class OwnedBuffer:
 
 # -- mini-block: metadata and planning ---------------------------------------------------------------------------
 
-def chunk_table(words: Buffer, wide: bool, num_items: int, chunks_bytes: int, /) -> tuple[OwnedBuffer, OwnedBuffer]:
-    """Chunk metadata words to `(byte_offsets i64[n+1], item_starts i64[n+1])`, relative to the chunk buffer.
-
-    words         u16 (u32 if `wide`) per chunk: `(bytes / 8 - 1) << 4 | log2(values)`; may be empty if num_items is 0
-    num_items     visible items of the page; the last chunk holds what the others leave (its log2 is 0 or exact)
-    chunks_bytes  size of the chunk buffer: must equal the sum of the chunk sizes
-    """
-
-def repetition_table(index: Buffer, num_chunks: int, num_rows: int, /) -> tuple[OwnedBuffer, OwnedBuffer]:
-    """Repetition index (u64 pairs) to `(row_starts i64[n+1], preamble u8[n])`.
-
-    Chunk k holds the first level of rows `row_starts[k] .. row_starts[k+1]`; `preamble[k]` is 1 when it opens with
-    the rest of a row that began in an earlier chunk.
-    """
-
 def plan_chunks(
     row_starts: Buffer,
     row_ends: Buffer | None,
@@ -112,8 +97,8 @@ class IndexedPage:
 
     program       what the page's layout says
     base_bytes    file offset of the chunk buffer
-    byte_offsets  and `item_starts`, as `chunk_table` gives them
-    row_starts    and `preamble`, as `repetition_table` gives them; None without lists (then rows are items)
+    byte_offsets  and `item_starts`, as `index_pages` gives them
+    row_starts    and `preamble`, as `index_pages` gives them; None without lists (then rows are items)
     dictionary    `(offsets or None, data)`: values are indices and results hold what they point at;
                   None with a dictionary in the program gives the indices
     """
@@ -294,8 +279,15 @@ class ArrowBatch:
 def index_pages(
     pages: list[tuple[Any, ...]], buffer: Buffer, offsets: Buffer, /
 ) -> list[tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer | None, OwnedBuffer | None, Dictionary | None]]:
-    """`chunk_table`, `repetition_table` and `decode_dictionary` for many pages: `(byte_offsets, item_starts, row_starts
-    or None, preamble or None, dictionary or None)` each.
+    """What lies where in many pages: `(byte_offsets, item_starts, row_starts or None, preamble or None, dictionary or
+    None)` each.
+
+    byte_offsets  and `item_starts`, i64[n+1] of n chunks, relative to the chunk buffer; chunk metadata words are u16
+                  (u32 if `wide`) per chunk: `(bytes / 8 - 1) << 4 | log2(values)`. The last chunk holds what the others
+                  leave of `num_items` (its log2 is 0 or exact), and the sizes add up to that of the chunk buffer
+    row_starts    i64[n+1] and `preamble` u8[n], of the repetition index (u64 pairs): chunk k holds the first level of
+                  rows `row_starts[k] .. row_starts[k+1]`; `preamble[k]` is 1 when it opens with the rest of a row that
+                  began in an earlier chunk
 
     pages    `(program, base_bytes, wide, num_items, num_rows, dictionary, num_dictionary_items, sizes)` each: rows of
              pages with lists, else None; codec program of the dictionary or None; list of the sizes of all buffers
@@ -638,6 +630,37 @@ def encode_miniblock(
     """
 
 @final
+class PageRules:
+    """Thresholds by which pages are written, for `encode_small_pages`.
+
+    wide_chunks            chunk words and value sizes are u32, and there are constant pages (file version 2.2)
+    chunk_target_bytes     size that chunks of strings aim at
+    chunk_levels_max       levels of a chunk, at most
+    large_value_bytes      from this size of a value on the page is another layout
+    coded_value_bytes_min  texts get a table of symbols from this size of the longest on,
+    coded_page_bytes_min   and from this size of the page on
+    dictionary_*           fewest values, most items, how many values an item stands for at least, and the greatest
+                           share of the plain size
+    index_bits             of a dictionary's indices
+    """
+
+    def __new__(
+        cls,
+        *,
+        wide_chunks: bool,
+        chunk_target_bytes: int,
+        chunk_levels_max: int,
+        large_value_bytes: int,
+        coded_value_bytes_min: int,
+        coded_page_bytes_min: int,
+        dictionary_values_min: int,
+        dictionary_items_max: int,
+        dictionary_divisor: int,
+        dictionary_size_ratio: float,
+        index_bits: int,
+    ) -> PageRules: ...
+
+@final
 class SmallPages:
     """Pages of neighbouring columns with their places among each other, which `encode_small_pages` makes.
 
@@ -657,13 +680,12 @@ class SmallPages:
         """
 
 def encode_small_pages(
-    columns: list[tuple[int, int, int, bool, list[Buffer | None]]], wide: bool, /
+    columns: list[tuple[int, int, int, bool, list[Buffer | None]]], rules: PageRules, /
 ) -> list[tuple[int, SmallPages]]:
     """Pages of columns without nesting or options: `(number of the first column, pages)` per run of neighbours.
 
     columns  `(kind, offset, length, has_nulls, Arrow buffers)`; kinds are 0 booleans, 1, 2, 4 and 8 words of so many
              bytes, 16 strings, 17 those with 64-bit offsets, 18 and 19 binaries
-    wide     chunk words and value sizes are u32, and there are constant pages (file version 2.2)
 
     Columns that no run has are for the caller: those that want another page, and those with too short buffers.
     """

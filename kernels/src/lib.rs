@@ -34,6 +34,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("TooLargeError", m.py().get_type::<error::TooLargeError>())?;
     m.add_class::<buffer::OwnedBuffer>()?;
     m.add_class::<miniblock::indexed_page::IndexedPage>()?;
+    m.add_class::<miniblock::small_pages::PageRules>()?;
     m.add_class::<miniblock::small_pages::SmallPages>()?;
     m.add_class::<files::known_batches::KnownBatches>()?;
     m.add_class::<files::known_files::KnownFiles>()?;
@@ -49,8 +50,6 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<arrays::keys::SliceFilter>()?;
     #[cfg(target_os = "linux")]
     m.add_class::<io::sockets::RangeSockets>()?;
-    m.add_function(wrap_pyfunction!(miniblock::chunks::chunk_table, m)?)?;
-    m.add_function(wrap_pyfunction!(miniblock::chunks::repetition_table, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::chunks::plan_chunks, m)?)?;
     m.add_function(wrap_pyfunction!(fullzip::row_index::fullzip_bounds, m)?)?;
     m.add_function(wrap_pyfunction!(fullzip::row_index::fullzip_pairs, m)?)?;

@@ -8,7 +8,7 @@
     large values                full-zip              `write_fullzip.py`; mini-block, if bits would end within a byte
 
 What is decided here for columns without options, `kernels/src/miniblock/small_pages.rs` decides, too, for small pages
-of many columns at once (`write_small.py`): whoever changes one changes the other, and a test compares their files.
+of many columns at once (`write_small.py`), by the same thresholds; a test compares their files.
 
 Everything heavy is a kernel that lets go of the GIL, and nothing is shared: pages may be encoded on several threads.
 Specification: structural encodings 2.1, section 9.

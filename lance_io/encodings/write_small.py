@@ -1,11 +1,13 @@
 """Small pages of plain columns, many at once: one kernel call instead of a way through Python for each.
 
-The kernel decides as `write_pages.py` does for a column without options and makes the same bytes. What it leaves out is
-for that way: dictionaries, coded or long strings, constants of variable width or beside nulls.
+The kernel decides as `write_pages.py` does for a column without options, by the same thresholds, and makes the same
+bytes. What it leaves out is for that way: dictionaries, coded or long strings, constants of variable width or beside
+nulls.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -13,11 +15,15 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io.encodings.options import DEFAULT_OPTIONS
 from lance_io.encodings.registry import rules_for
+from lance_io.encodings.v2_1.choose import LARGE_VALUE_BYTES
+from lance_io.encodings.v2_1.write_dictionary import INDEX_BITS, ITEMS_MAX, VALUES_MIN
+from lance_io.encodings.v2_1.write_miniblock import CHUNK_LEVELS_MAX
+from lance_io.encodings.v2_1.write_strings import LONGEST_BYTES_MIN, PAGE_BYTES_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io._kernels import SmallPages
+    from lance_io._kernels import PageRules, SmallPages
     from lance_io.encodings.options import ColumnOptions
     from lance_io.format.version import FileVersion
     from lance_io.levels.path import LeafPath
@@ -51,4 +57,22 @@ def encode_small_pages(columns: Sequence[tuple[int, pa.Array]], version: FileVer
     columns  kind (`small_kind`) and all rows of each
     """
     given = [(kind, array.offset, len(array), array.null_count > 0, array.buffers()) for kind, array in columns]
-    return _kernels.encode_small_pages(given, rules_for(version).wide_chunks)
+    return _kernels.encode_small_pages(given, page_rules(rules_for(version).wide_chunks))
+
+
+@cache
+def page_rules(wide_chunks: bool) -> PageRules:
+    """The thresholds of the general writer as one value."""
+    return _kernels.PageRules(
+        wide_chunks=wide_chunks,
+        chunk_target_bytes=DEFAULT_OPTIONS.minichunk_bytes,
+        chunk_levels_max=CHUNK_LEVELS_MAX,
+        large_value_bytes=LARGE_VALUE_BYTES,
+        coded_value_bytes_min=LONGEST_BYTES_MIN,
+        coded_page_bytes_min=PAGE_BYTES_MIN,
+        dictionary_values_min=VALUES_MIN,
+        dictionary_items_max=ITEMS_MAX,
+        dictionary_divisor=DEFAULT_OPTIONS.dictionary_divisor,
+        dictionary_size_ratio=DEFAULT_OPTIONS.dictionary_size_ratio,
+        index_bits=INDEX_BITS,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pytest
 from lance.file import LanceFileReader
 
 from lance_io import _kernels
-from lance_io.encodings.write_small import encode_small_pages
+from lance_io.encodings.write_small import encode_small_pages, page_rules
 from lance_io.file.write import leaf_queues
 from lance_io.file.write.writers import LanceFileWriter
 
@@ -36,6 +36,19 @@ TYPES = [
     pa.decimal128(20, 0),
 ]
 MADE_BY_KERNEL = TYPES[:-1]
+# What files have been written by so far: a number that changes, changes files.
+RULES = {
+    "chunk_target_bytes": 4096,
+    "chunk_levels_max": 65535,
+    "large_value_bytes": 256,
+    "coded_value_bytes_min": 5,
+    "coded_page_bytes_min": 32768,
+    "dictionary_values_min": 100,
+    "dictionary_items_max": 100_000,
+    "dictionary_divisor": 2,
+    "dictionary_size_ratio": 0.8,
+    "index_bits": 32,
+}
 NULL_SHARES = [0, 0.01, 0.5, 0.99, 1]
 
 
@@ -110,11 +123,42 @@ def test_buffers_that_are_too_short_are_left_to_the_caller(dtype: pa.DataType) -
     many = 1 << 62
     for offset, length in [(0, 99), (99, 1), (many, many), (0, many), (many, 1)]:
         columns = [(kind, offset, length, False, [None, b"\0" * 8, b""])]
-        assert _kernels.encode_small_pages(columns, True) == []
+        assert _kernels.encode_small_pages(columns, page_rules(True)) == []
     columns = [(kind, 0, 64, True, [b"\0", b"\0" * 1024, b""])]
-    assert _kernels.encode_small_pages(columns, True) == []
+    assert _kernels.encode_small_pages(columns, page_rules(True)) == []
 
 
 def test_kinds_that_are_unknown_are_refused() -> None:
     with pytest.raises(ValueError, match="kind 3"):
-        _kernels.encode_small_pages([(3, 0, 1, False, [None, b"\0" * 8])], True)
+        _kernels.encode_small_pages([(3, 0, 1, False, [None, b"\0" * 8])], page_rules(True))
+
+
+TEXTS = pa.array([f"number {row}" for row in range(200)])
+FEW = pa.array([f"value {row % 9}" for row in range(200)])
+NUMBERS = pa.array([row * 7919 % 50 * 10**15 for row in range(400)])
+
+
+@pytest.mark.parametrize(
+    ("changed", "rows", "is_wide"),
+    [
+        ({"large_value_bytes": 4}, TEXTS, True),
+        ({"coded_page_bytes_min": 100, "coded_value_bytes_min": 4}, TEXTS, True),
+        ({"dictionary_values_min": 1000}, FEW, True),
+        ({"dictionary_size_ratio": 0.0}, FEW, True),
+        ({"dictionary_values_min": 1000}, NUMBERS, True),
+        ({"wide_chunks": False}, NUMBERS, True),
+        ({"chunk_target_bytes": 256}, TEXTS, True),
+        ({"chunk_levels_max": 32}, TEXTS, True),
+    ],
+)
+def test_each_threshold_is_the_callers(changed: dict[str, Any], rows: pa.Array, is_wide: bool) -> None:
+    """Another number makes another page, or leaves it to the caller who has it."""
+    kind = 16 if pa.types.is_string(rows.type) else 8
+
+    def made(rules: _kernels.PageRules) -> list[bytes]:
+        columns = [(kind, 0, len(rows), False, rows.buffers())]
+        return [bytes(pages.data) for _, pages in _kernels.encode_small_pages(columns, rules)]
+
+    given: dict[str, Any] = {**RULES, "wide_chunks": is_wide}
+    assert made(_kernels.PageRules(**given)) == made(page_rules(is_wide))
+    assert made(_kernels.PageRules(**{**given, **changed})) != made(page_rules(is_wide))

@@ -46,6 +46,22 @@ def decode_miniblock(
     return _kernels.decode_miniblock(indexed, b"?" + b"".join(pieces), offsets, firsts, ids, starts, ends)
 
 
+def chunk_table(words: Any, wide: bool, num_items: int, chunks_bytes: int) -> tuple[Any, Any]:
+    """Where the chunks of a page begin: their bytes, and their items."""
+    data = memoryview(words).cast("B")
+    page = (b"", 0, wide, num_items, None, None, 0, [len(data), chunks_bytes])
+    byte_offsets, item_starts, *_ = _kernels.index_pages([page], data, i64([0]))[0]
+    return byte_offsets, item_starts
+
+
+def repetition_table(index: Any, num_chunks: int, num_rows: int) -> tuple[Any, Any]:
+    """Where the rows of a page of `num_chunks` begin, and which chunks open with the rest of one."""
+    words, rows = np.full(num_chunks, 1, "<u2").tobytes(), bytes(memoryview(index).cast("B"))
+    page = (b"", 0, False, 2 * num_chunks, num_rows, None, 0, [len(words), 8 * num_chunks, len(rows)])
+    _, _, row_starts, preamble, _ = _kernels.index_pages([page], words + rows, i64([0, len(words)]))[0]
+    return row_starts, preamble
+
+
 def decode_fullzip(program: bytes, pieces: Sequence[bytes], rows: Sequence[int]) -> Any:
     offsets = i64([1, *np.cumsum([len(piece) for piece in pieces]) + 1][:-1])
     return _kernels.decode_fullzip(program, b"?" + b"".join(pieces), offsets, i64(list(map(len, pieces))), i64(rows))

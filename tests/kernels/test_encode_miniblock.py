@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lance_io import _kernels
 from lance_io.codecs import tree
-from tests.kernels.pages import decode_miniblock, longs, strings, uints
+from tests.kernels.pages import chunk_table, decode_miniblock, longs, strings, uints
 
 MINE = settings(max_examples=40, deadline=None)
 
@@ -25,7 +25,7 @@ def encode(codec: tree.Codec, buffers, count: int, *, target: int = 4096, wide: 
     made = _kernels.encode_miniblock(program, wide, buffers, plan[0], target, None, [], plan[1])
     assert made is not None
     words, data, num_buffers, _, _ = made
-    offsets, starts = _kernels.chunk_table(words, wide, count, data.nbytes)
+    offsets, starts = chunk_table(words, wide, count, data.nbytes)
     at = longs(offsets)
     chunks = [bytes(data)[a:b] for a, b in itertools.pairwise(at)]
     return chunks, np.diff(longs(starts)).tolist(), num_buffers

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from lance_io._kernels import (
     DamagedError,
-    chunk_table,
     fullzip_bounds,
     fullzip_pairs,
     plan_chunks,
-    repetition_table,
 )
+from tests.kernels.pages import chunk_table, repetition_table
 
 BASE = 1000
 

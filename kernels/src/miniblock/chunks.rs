@@ -19,31 +19,6 @@ use pyo3::prelude::*;
 /// Sizes of chunks are told in units of this many bytes.
 const CHUNK_UNIT_BYTES: i64 = 8;
 
-type Pair = (OwnedBuffer, OwnedBuffer);
-
-fn pair<A, B>((first, second): (Vec<A>, Vec<B>)) -> Pair
-where
-    OwnedBuffer: From<Vec<A>> + From<Vec<B>>,
-{
-    (first.into(), second.into())
-}
-
-/// `chunk_table` of the contract.
-#[pyfunction]
-#[pyo3(signature = (words, wide, num_items, chunks_bytes, /))]
-pub fn chunk_table(
-    py: Python<'_>,
-    words: &Bound<'_, PyAny>,
-    wide: bool,
-    num_items: i64,
-    chunks_bytes: i64,
-) -> PyResult<Pair> {
-    let words = Input::new(words)?;
-    let bytes = words.bytes();
-    let table = gil::release(py, bytes.len() / 2, || read_words(bytes, wide, num_items, chunks_bytes))?;
-    Ok(pair(table))
-}
-
 /// Where chunks begin: byte offsets and items, both with the end of the last.
 pub fn read_words(bytes: &[u8], wide: bool, num_items: i64, chunks_bytes: i64) -> Checked<(Vec<i64>, Vec<i64>)> {
     if wide {
@@ -97,15 +72,6 @@ fn read_chunk_words(
     byte_offsets.try_push(bytes)?;
     item_starts.try_push(items)?;
     Ok((byte_offsets, item_starts))
-}
-
-/// `repetition_table` of the contract.
-#[pyfunction]
-#[pyo3(signature = (index, num_chunks, num_rows, /))]
-pub fn repetition_table(py: Python<'_>, index: &Bound<'_, PyAny>, num_chunks: usize, num_rows: u64) -> PyResult<Pair> {
-    let index = Input::new(index)?;
-    let table = gil::release(py, num_chunks, || read_repetition(index.bytes(), num_chunks, num_rows))?;
-    Ok(pair(table))
 }
 
 /// A chunk counts its levels in a u16.
@@ -172,7 +138,7 @@ pub fn plan_chunks(
     Ok((plan.chunk_ids.into(), plan.range_firsts.into(), plan.range_starts.into(), plan.range_ends.into()))
 }
 
-/// The chunks of a page as `chunk_table` and `repetition_table` tell them: n chunks, n + 1 offsets and starts.
+/// The chunks of a page as `read_words` and `read_repetition` tell them: n chunks, n + 1 offsets and starts.
 pub struct ChunkTable<'a> {
     byte_offsets: &'a [i64],
     starts: &'a [i64],

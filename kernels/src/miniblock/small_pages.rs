@@ -34,25 +34,87 @@ use std::borrow::Cow;
 /// Places of buffers in a file are multiples of this; what is between them is filled with `PAD`.
 const ALIGNMENT_BYTES: usize = 64;
 const PAD: u8 = b'H';
-/// What the rules of the caller are for columns without options; see `options.py`, `choose.py`, `write_strings.py` and
-/// `write_dictionary.py`.
-const CHUNK_TARGET_BYTES: usize = 4096;
-const LEVELS_MAX: usize = 65535;
-const LARGE_VALUE_BYTES: usize = 256;
-const CODED_VALUE_BYTES_MIN: usize = 5;
-const CODED_PAGE_BYTES_MIN: usize = 32 << 10;
-const DICTIONARY_VALUES_MIN: usize = 100;
-const DICTIONARY_ITEMS_MAX: usize = 100_000;
-const DICTIONARY_DIVISOR: usize = 2;
-const DICTIONARY_SIZE_RATIO: f64 = 0.8;
 /// Values looked at first, and how few different ones speak for a dictionary.
 const PROBE_VALUES: usize = 32;
 const PROBE_DISTINCT_MAX: usize = 8;
-const INDEX_BYTES: usize = 4;
 const RUN_LENGTH_BYTES: usize = 1;
 
 const ALL_VALID_ITEM: u8 = 1;
 const NULLABLE_ITEM: u8 = 3;
+
+/// Thresholds of the general writer; `PageRules` of the contract.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct PageRules {
+    wide_chunks: bool,
+    chunk_target_bytes: usize,
+    chunk_levels_max: usize,
+    large_value_bytes: usize,
+    coded_value_bytes_min: usize,
+    coded_page_bytes_min: usize,
+    dictionary: DictionaryRules,
+}
+
+struct DictionaryRules {
+    values_min: usize,
+    items_max: usize,
+    divisor: usize,
+    size_ratio: f64,
+    index_bytes: usize,
+}
+
+#[pymethods]
+impl PageRules {
+    #[new]
+    #[pyo3(signature = (
+        *, wide_chunks, chunk_target_bytes, chunk_levels_max, large_value_bytes, coded_value_bytes_min,
+        coded_page_bytes_min, dictionary_values_min, dictionary_items_max, dictionary_divisor, dictionary_size_ratio,
+        index_bits
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        wide_chunks: bool,
+        chunk_target_bytes: usize,
+        chunk_levels_max: usize,
+        large_value_bytes: usize,
+        coded_value_bytes_min: usize,
+        coded_page_bytes_min: usize,
+        dictionary_values_min: usize,
+        dictionary_items_max: usize,
+        dictionary_divisor: usize,
+        dictionary_size_ratio: f64,
+        index_bits: usize,
+    ) -> PyResult<Self> {
+        if dictionary_divisor == 0 || !matches!(index_bits, 8 | 16 | 32) {
+            return Err(invalid(format!("a divisor of {dictionary_divisor}, indices of {index_bits} bits")));
+        }
+        let dictionary = DictionaryRules {
+            values_min: dictionary_values_min,
+            items_max: dictionary_items_max,
+            divisor: dictionary_divisor,
+            size_ratio: dictionary_size_ratio,
+            index_bytes: index_bits / 8,
+        };
+        Ok(PageRules {
+            wide_chunks,
+            chunk_target_bytes,
+            chunk_levels_max,
+            large_value_bytes,
+            coded_value_bytes_min,
+            coded_page_bytes_min,
+            dictionary,
+        })
+    }
+}
+
+impl DictionaryRules {
+    fn items_max(&self, num_values: usize) -> usize {
+        (num_values / self.divisor).min(self.items_max)
+    }
+
+    fn bytes_max(&self, num_bytes: usize, num_values: usize) -> i64 {
+        (num_bytes as f64 * self.size_ratio) as i64 - (num_values * self.index_bytes) as i64
+    }
+}
 
 /// `(kind, offset, length, has_nulls, Arrow buffers)`.
 type ColumnArgs<'py> = (u8, usize, usize, bool, Vec<Option<Bound<'py, PyAny>>>);
@@ -307,7 +369,7 @@ impl<'a> Column<'a> {
     }
 
     /// Where the buffers are too short, the page is for the caller: it knows the words for that.
-    fn encode(&self, wide: bool) -> Encoded<Made> {
+    fn encode(&self, rules: &PageRules) -> Encoded<Made> {
         let nulls = self.nulls()?;
         if self.length == 0 {
             return Err(Left::ToCaller);
@@ -316,7 +378,7 @@ impl<'a> Column<'a> {
             return Ok(Made { layout: constant_layout(NULLABLE_ITEM, None)?, chunks: None });
         }
         let plain = self.plain(&nulls)?;
-        if wide && self.is_constant(&plain, &nulls)? {
+        if rules.wide_chunks && self.is_constant(&plain, &nulls)? {
             return match self.kind {
                 _ if !nulls.is_empty() => Err(Left::ToCaller),
                 Kind::Words(size) => self.constant(&plain.first[..size]),
@@ -324,8 +386,8 @@ impl<'a> Column<'a> {
                 Kind::Variable { .. } => Err(Left::ToCaller),
             };
         }
-        let codec = self.codec(&plain, wide)?;
-        self.miniblock(&plain, &codec, &nulls, wide)
+        let codec = self.codec(&plain, rules)?;
+        self.miniblock(&plain, &codec, &nulls, rules)
     }
 
     fn constant(&self, value: &[u8]) -> Encoded<Made> {
@@ -403,7 +465,7 @@ impl<'a> Column<'a> {
     }
 
     /// The codec of chunks of these values; the caller's where it is something else that they want.
-    fn codec(&self, plain: &Plain<'_>, wide: bool) -> Encoded<Codec> {
+    fn codec(&self, plain: &Plain<'_>, rules: &PageRules) -> Encoded<Codec> {
         match self.kind {
             Kind::Bits => Ok(Codec::Flat { bits: 1 }),
             Kind::Words(1) => word_codec::<u8>(&plain.first, self.length),
@@ -411,25 +473,26 @@ impl<'a> Column<'a> {
             Kind::Words(4) => word_codec::<u32>(&plain.first, self.length),
             Kind::Words(_) => {
                 let values = words::<u64>(&plain.first, self.length)?;
-                match wide && words_want_dictionary(&values)? {
+                match rules.wide_chunks && words_want_dictionary(&values, &rules.dictionary)? {
                     true => Err(Left::ToCaller),
                     false => word_codec::<u64>(&plain.first, self.length),
                 }
             }
-            Kind::Variable { wide: false, is_text } => string_codec::<u32>(plain, self.length, is_text),
-            Kind::Variable { wide: true, is_text } => string_codec::<u64>(plain, self.length, is_text),
+            Kind::Variable { wide: false, is_text } => string_codec::<u32>(plain, self.length, is_text, rules),
+            Kind::Variable { wide: true, is_text } => string_codec::<u64>(plain, self.length, is_text, rules),
         }
     }
 
-    fn miniblock(&self, plain: &Plain<'_>, codec: &Codec, nulls: &[usize], wide: bool) -> Encoded<Made> {
+    fn miniblock(&self, plain: &Plain<'_>, codec: &Codec, nulls: &[usize], rules: &PageRules) -> Encoded<Made> {
+        let wide = rules.wide_chunks;
         let first = Source { bytes: &plain.first, bit_offset: plain.bit_offset };
         let second = Source { bytes: &plain.second, bit_offset: 0 };
         let sources = [first, second];
         let sources = if matches!(self.kind, Kind::Variable { .. }) { &sources[..] } else { &sources[..1] };
         let num_values = self.length;
-        let job = Job { sources, num_values, target_bytes: CHUNK_TARGET_BYTES, level: None };
+        let job = Job { sources, num_values, target_bytes: rules.chunk_target_bytes, level: None };
         let mut values: Box<dyn Values + '_> = values(codec, &job)?;
-        let bounds = plan_flat(&*values, num_values, LEVELS_MAX)?.ok_or(Left::ToCaller)?;
+        let bounds = plan_flat(&*values, num_values, rules.chunk_levels_max)?.ok_or(Left::ToCaller)?;
         let levels = (!nulls.is_empty()).then(|| self.levels(nulls, &bounds, wide)).transpose()?;
         let blocks = levels.iter().map(|blocks| (&blocks.data[..], Cow::Borrowed(&blocks.offsets[..]))).try_vec()?;
         let room = plain.first.len() + 64;
@@ -511,24 +574,24 @@ fn word_codec<T: PackWord>(bytes: &[u8], num_values: usize) -> Encoded<Codec> {
 }
 
 /// Whether words have few distinct values: whether a dictionary pays is for the caller to see.
-fn words_want_dictionary(values: &[u64]) -> Roomy<bool> {
+fn words_want_dictionary(values: &[u64], rules: &DictionaryRules) -> Roomy<bool> {
     let num_values = values.len();
-    if num_values < DICTIONARY_VALUES_MIN {
+    if num_values < rules.values_min {
         return Ok(false);
     }
     let (runs, packed_bytes, _) = numbers(values);
     let plain_bytes = num_values * 8;
     let run_bytes = runs * (8 + RUN_LENGTH_BYTES);
-    let index_run_bytes = runs * (INDEX_BYTES + RUN_LENGTH_BYTES);
+    let index_run_bytes = runs * (rules.index_bytes + RUN_LENGTH_BYTES);
     let direct_bytes = plain_bytes.min(packed_bytes).min(run_bytes);
-    let mut items_max = (num_values / DICTIONARY_DIVISOR).min(DICTIONARY_ITEMS_MAX);
+    let mut items_max = rules.items_max(num_values);
     if index_run_bytes >= direct_bytes {
-        let index_bits = ((direct_bytes * 8 - 1) / num_values).min(INDEX_BYTES * 8);
+        let index_bits = ((direct_bytes * 8 - 1) / num_values).min(rules.index_bytes * 8);
         let left_bytes = direct_bytes - num_values * index_bits / 8;
         items_max = items_max.min((1 << index_bits).min(left_bytes.max((1 << index_bits) >> 1)));
     }
     let saved_max = direct_bytes as i64 - index_run_bytes.min(num_values / 8) as i64;
-    let bytes_max = dictionary_bytes_max(plain_bytes, num_values).min(saved_max);
+    let bytes_max = rules.bytes_max(plain_bytes, num_values).min(saved_max);
     if items_max == 0 || bytes_max <= 0 {
         return Ok(false);
     }
@@ -550,22 +613,18 @@ fn repeats<V: PartialEq>(values: impl Iterator<Item = V>) -> Roomy<bool> {
     Ok(true)
 }
 
-fn dictionary_bytes_max(num_bytes: usize, num_values: usize) -> i64 {
-    (num_bytes as f64 * DICTIONARY_SIZE_RATIO) as i64 - (num_values * INDEX_BYTES) as i64
-}
-
 /// Plain strings that are short, few and mostly different.
-fn string_codec<T: Offset>(plain: &Plain<'_>, num_values: usize, is_text: bool) -> Encoded<Codec> {
+fn string_codec<T: Offset>(plain: &Plain<'_>, num_values: usize, is_text: bool, rules: &PageRules) -> Encoded<Codec> {
     let offsets = offsets::<T>(&plain.first, &plain.second, num_values)?;
     let longest = offsets.windows(2).map(|pair| pair[1].to_usize() - pair[0].to_usize()).max().unwrap_or(0);
     let num_bytes = plain.first.len() + plain.second.len();
-    if longest >= LARGE_VALUE_BYTES || is_text && num_bytes >= CODED_PAGE_BYTES_MIN && longest >= CODED_VALUE_BYTES_MIN
-    {
+    let is_coded = is_text && num_bytes >= rules.coded_page_bytes_min && longest >= rules.coded_value_bytes_min;
+    if longest >= rules.large_value_bytes || is_coded {
         return Err(Left::ToCaller);
     }
-    if num_values >= DICTIONARY_VALUES_MIN {
-        let items_max = (num_values / DICTIONARY_DIVISOR).min(DICTIONARY_ITEMS_MAX);
-        let bytes_max = dictionary_bytes_max(num_bytes, num_values);
+    if num_values >= rules.dictionary.values_min {
+        let items_max = rules.dictionary.items_max(num_values);
+        let bytes_max = rules.dictionary.bytes_max(num_bytes, num_values);
         let texts = offsets.windows(2).map(|pair| &plain.second[pair[0].to_usize()..pair[1].to_usize()]);
         if bytes_max > 0
             && (repeats(texts)? || dictionary::has_variable(&offsets, &plain.second, items_max, bytes_max as usize)?)
@@ -612,11 +671,11 @@ fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Roomy<(usize, usize)> {
 
 /// `encode_small_pages` of the contract.
 #[pyfunction]
-#[pyo3(signature = (columns, wide, /))]
+#[pyo3(signature = (columns, rules, /))]
 pub fn encode_small_pages<'py>(
     py: Python<'py>,
     columns: Vec<ColumnArgs<'py>>,
-    wide: bool,
+    rules: &Bound<'py, PageRules>,
 ) -> PyResult<Vec<(usize, SmallPages)>> {
     let held: Vec<Vec<Option<Input>>> = columns
         .iter()
@@ -624,10 +683,11 @@ pub fn encode_small_pages<'py>(
         .try_vec_of()?;
     let taken: Vec<Column<'_>> = columns.iter().zip(&held).map(|(args, held)| Column::new(args, held)).try_vec_of()?;
     let steps = taken.iter().fold(0usize, |steps, column| steps.saturating_add(column.length).saturating_add(64));
+    let rules = rules.get();
     let runs = gil::release(py, steps, || {
         let mut runs: Vec<Run> = Vec::new();
         for (at, column) in taken.iter().enumerate() {
-            let made = match column.encode(wide) {
+            let made = match column.encode(rules) {
                 Ok(made) => made,
                 Err(Left::ToCaller) => continue,
                 Err(Left::NoMemory(error)) => return Err(error),
