@@ -58,7 +58,7 @@ pub fn too_large(bytes: u64, bytes_max: usize) -> String {
 /// The error for memory that is not to be had, 0 as in `Fault::NoMemory`.
 pub fn no_memory(bytes: usize) -> PyErr {
     PyMemoryError::new_err(match bytes {
-        0 => "no memory to decompress a frame".into(),
+        0 => "no memory to compress or decompress a frame".into(),
         bytes => format!("no memory for {bytes} bytes"),
     })
 }

@@ -7,24 +7,26 @@ use crate::decode::codec::Scheme;
 use crate::encode::chunk_values::{ChunkSink, Values};
 use crate::error::invalid;
 use crate::gil;
-use crate::room::{Grow, Roomy};
+use crate::room::{Grow, NoMemory, Roomy};
 use pyo3::prelude::*;
-use zstd::bulk::Compressor;
+use zstd::zstd_safe::{get_error_name, CCtx, CParameter};
 
 /// Compresses buffer after buffer, keeping the context of zstd between them.
 pub enum Deflater {
     Lz4,
-    Zstd(Compressor<'static>),
+    Zstd(CCtx<'static>),
 }
 
 impl Deflater {
     /// level  of zstd; `None` is the library's default
     pub fn new(scheme: Scheme, level: Option<i32>) -> PyResult<Self> {
-        let failed = |error: std::io::Error| invalid(format!("zstd level {level:?}: {error}"));
-        Ok(match scheme {
-            Scheme::Lz4 => Deflater::Lz4,
-            Scheme::Zstd => Deflater::Zstd(Compressor::new(level.unwrap_or(0)).map_err(failed)?),
-        })
+        if scheme == Scheme::Lz4 {
+            return Ok(Deflater::Lz4);
+        }
+        let failed = |code| invalid(format!("zstd level {level:?}: {}", get_error_name(code)));
+        let mut context = CCtx::try_create().ok_or(NoMemory(0))?;
+        context.set_parameter(CParameter::CompressionLevel(level.unwrap_or(0))).map_err(failed)?;
+        Ok(Deflater::Zstd(context))
     }
 
     /// Append the size of `input` and its compressed bytes.
@@ -43,7 +45,8 @@ impl Deflater {
                 out.try_append(&(input.len() as u64).to_le_bytes())?;
                 let at = out.len();
                 out.try_resize(at + zstd::zstd_safe::compress_bound(input.len()), 0)?;
-                let made = context.compress_to_buffer(input, &mut out[at..]).expect("room for the worst case");
+                // There is room for the worst case, so all that may be missing is memory inside of the library.
+                let made = context.compress2(&mut out[at..], input).map_err(|_| NoMemory(0))?;
                 out.truncate(at + made);
             }
         }
