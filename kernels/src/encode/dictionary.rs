@@ -343,7 +343,7 @@ impl<'k, K: Keys> Table<'k, K> {
     }
 
     /// The item that value `index` is, a new one if it was not seen before.
-    #[inline]
+    #[inline(always)]
     fn item(&mut self, index: usize) -> Roomy<u32> {
         let key = self.keys.get(index);
         let hash = K::hash(&key);
@@ -352,14 +352,19 @@ impl<'k, K: Keys> Table<'k, K> {
         loop {
             let (number, found) = self.slots[at];
             if number == 0 {
-                break;
+                return self.add(index, at, tag);
             }
             if found == tag && self.keys.get(self.firsts[number as usize - 1] as usize) == key {
                 return Ok(number - 1);
             }
             at = (at + 1) & mask;
         }
-        self.num_bytes += K::num_bytes(&key);
+    }
+
+    /// Apart from `item`, which most often finds what is there.
+    #[inline(never)]
+    fn add(&mut self, index: usize, at: usize, tag: u32) -> Roomy<u32> {
+        self.num_bytes += K::num_bytes(&self.keys.get(index));
         self.firsts.try_push(index as u32)?;
         self.slots[at] = (self.firsts.len() as u32, tag);
         if self.firsts.len() * 2 > self.slots.len() {
