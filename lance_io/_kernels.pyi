@@ -63,6 +63,9 @@ class DamagedError(ValueError):
 class TooLargeError(DamagedError):
     """A compressed frame holds more than the program of its page allows (op 14)."""
 
+class PieceTooLargeError(Exception):
+    """Rows decode to more than one piece of a take may have: they are to be read in smaller ones. No user sees it."""
+
 class OwnedBuffer:
     """Memory made by a kernel, handed out through the buffer protocol without a copy (read-only)."""
 
@@ -230,10 +233,11 @@ class PagesPlan:
     def ranges(self) -> tuple[OwnedBuffer, OwnedBuffer, list[int]]:
         """`(starts, ends, bounds)` of the ranges to fetch; file i has those from `bounds[i]` to `bounds[i + 1]`."""
 
-    def decode_file(self, file: int, buffer: Buffer, offsets: Buffer, /) -> None:
+    def decode_file(self, file: int, buffer: Buffer, offsets: Buffer, bytes_max: int | None = None, /) -> None:
         """Decode what was planned of one file, ahead of `decode`, which is given None for it then; on any thread.
 
         buffer, offsets  what was fetched for its ranges, and i64 where each starts there
+        bytes_max        as of `decode`, for all calls together
 
         Where this was called for one file, it must be for all that have ranges. Errors as of `decode`.
         """
@@ -243,6 +247,7 @@ class PagesPlan:
         fetched: tuple[Buffer, Buffer] | list[tuple[Buffer, Buffer] | None],
         threads_max: Callable[[], int],
         layouts: Layouts | None,
+        bytes_max: int | None = None,
         /,
     ) -> list[Leaf] | ArrowBatch:
         """`decode_miniblock` for what was planned: one leaf per column, its pages one after the other, file by file.
@@ -252,6 +257,8 @@ class PagesPlan:
         threads_max  how many pages may be decoded side by side, asked where they are worth a thread
         layouts      of the columns, to get these as a batch where they are laid out like that and have few bytes in
                      all, as whoever keeps one column of a batch keeps the memory of all of them
+        bytes_max    that values may decode to: once pages have become more, `PieceTooLargeError` is raised and no other
+                     page is begun. None for any number
 
         A `DamagedError` carries `(file, place of the page in that)` as its second argument.
         """
@@ -382,6 +389,23 @@ def decode_fullzip(
     program: bytes, buffer: Buffer, piece_offsets: Buffer, piece_lengths: Buffer, piece_rows: Buffer, /
 ) -> Leaf:
     """Decode whole rows. Piece i is `piece_lengths[i]` bytes at `piece_offsets[i]` and holds `piece_rows[i]` rows."""
+
+def announced_entries(
+    scheme: str,
+    heads: tuple[int, int, int],
+    unsaid_bytes: int,
+    buffer: Buffer,
+    offsets: Buffer,
+    lengths: Buffer,
+    /,
+) -> OwnedBuffer:
+    """What compressed values of a full-zip page say that they decompress to: i64, the sum of each range of entries.
+
+    scheme        "lz4" or "zstd"
+    heads         of an entry: bytes of its control word, bits of definition in that, and bytes of its length
+    unsaid_bytes  that count for a frame of zstd without a size
+    offsets       where each range begins, `lengths` bytes; what is damaged counts nothing
+    """
 
 # -- array encodings of file version 2.0 -------------------------------------------------------------------------------
 #

@@ -32,6 +32,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("build_profile", if cfg!(debug_assertions) { "debug" } else { "release" })?;
     m.add("DamagedError", m.py().get_type::<error::DamagedError>())?;
     m.add("TooLargeError", m.py().get_type::<error::TooLargeError>())?;
+    m.add("PieceTooLargeError", m.py().get_type::<take::pages::PieceTooLargeError>())?;
     m.add_class::<buffer::OwnedBuffer>()?;
     m.add_class::<miniblock::indexed_page::IndexedPage>()?;
     m.add_class::<miniblock::small_pages::PageRules>()?;
@@ -58,6 +59,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(levels::rows::unravel_rows, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::indexed_page::decode_miniblock, m)?)?;
     m.add_function(wrap_pyfunction!(fullzip::page::decode_fullzip, m)?)?;
+    m.add_function(wrap_pyfunction!(take::announced::announced_entries, m)?)?;
     m.add_function(wrap_pyfunction!(decode::block::decode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(decode::dictionary::decode_dictionary, m)?)?;
     m.add_function(wrap_pyfunction!(levels::shred::shred, m)?)?;

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lance_io import _kernels
 from lance_io.codecs.tree import (
     ChildrenShape,
     Codec,
@@ -387,18 +388,25 @@ def _entry_sizes(page: FullZipPage, offsets: IntArray, data: memoryview) -> IntA
     codec = page.codec
     if not isinstance(codec, General):  # packed rows, of which members are compressed
         return PACKED_GROWTH * np.diff(offsets) + OFFSET_BYTES
-    inner = _growth(codec.values) or 1
-    head, width = page.control_bytes, page.bits // 8
-    found = []
-    for low, high in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        at, total = low, 0
-        while at + head < high:
-            if page.is_null_at(data, at):
-                at += max(1, head)
-                continue
-            size = int.from_bytes(data[at + head : at + head + width], "little")
-            value = at + head + width
-            total += inner * _frame_bytes(codec.scheme, data[value : min(high, value + size)])
-            at = value + size
-        found.append(total + OFFSET_BYTES)
-    return np.array(found, dtype=np.int64)
+    sizes = _announced(page, codec, data, offsets[:-1], np.diff(offsets), unsaid_bytes=INFLATED_BYTES_MAX)
+    return sizes * (_growth(codec.values) or 1) + OFFSET_BYTES
+
+
+def _announced(
+    page: FullZipPage, codec: General, data: Any, offsets: IntArray, lengths: IntArray, *, unsaid_bytes: int
+) -> IntArray:
+    """What is in front of the frames of ranges of entries: bytes that each range decompresses to."""
+    heads = (page.control_bytes, page.level_bits["definition"], page.bits // 8)
+    starts = np.ascontiguousarray(offsets)
+    return int64s(_kernels.announced_entries(codec.scheme, heads, unsaid_bytes, data, starts, lengths))
+
+
+def announced_bytes(page: FullZipPage, fetched: Fetched, lengths: IntArray) -> int:
+    """Bytes that entries which were fetched become, as far as they say it themselves; 0 where they do not.
+
+    lengths  of the ranges, i64[n]
+    """
+    codec = page.codec
+    if not page.is_variable or not isinstance(codec, General):
+        return 0
+    return int(_announced(page, codec, fetched.buffer, fetched.offsets, lengths, unsaid_bytes=0).sum())

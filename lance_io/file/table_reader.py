@@ -10,7 +10,6 @@ values are checked then (`value_check.py`); on the loop that is work for the CPU
 
 from __future__ import annotations
 
-import sys
 from contextlib import aclosing, closing
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from lance_io.file.file_requests import ReadFiles
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.take.take_files import take, warm
-from lance_io.file.take.take_pieces import PiecewiseTake
+from lance_io.file.take.take_pieces import ANY_BYTES, PiecewiseTake
 from lance_io.file.value_check import check_values
 from lance_io.format.error_context import place_error
 from lance_io.lazy_names import later
@@ -92,7 +91,7 @@ class TableReader:
         items  of each fragment, by leaf id: i64[n, k], which items of its outermost lists are wanted of each row. The
                lists then hold just these, null where they are missing. Rows may be repeated with other items
         """
-        return PiecewiseTake(self.context, self.projection, picks, layout, sys.maxsize if is_one else None, items)
+        return PiecewiseTake(self.context, self.projection, picks, layout, ANY_BYTES if is_one else None, items)
 
     def take_piece(self, pieces: PiecewiseTake) -> Plan[tuple[int, Taken]]:
         """The next piece: how many rows, and their fields."""

@@ -15,6 +15,7 @@ import pytest
 import lance_io
 from lance_io import AsyncDataset
 from lance_io.file.take import take_pieces
+from lance_io.io.stats import io_stats
 from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.limits import KIB, MIB
 from lance_io.reads.takes import ordered_pieces
@@ -135,6 +136,99 @@ def test_a_take_needs_what_it_gives_and_a_bound(tmp_path: Path, compression: str
     grown, given = json.loads(done.stdout)
     assert given > 230_000_000
     assert grown <= given + 128 * MIB
+
+
+# -- values that say how large they are once they are fetched ----------------------------------------------------------
+
+ZSTD = {"lance-encoding:compression": "zstd"}
+LARGE_MIB = 60
+FEW_ROWS = 100
+
+
+def _large_values(tmp_path: Path, version: str, num_files: int) -> str:
+    """Four texts of some ten MiB that are a few kB in files, in one page or in one each."""
+    schema = pa.schema([pa.field("s", pa.large_string(), metadata=ZSTD)])
+    rows = [f"{row:8}" * (LARGE_MIB * MIB // 8) for row in range(4)]
+    uri = str(tmp_path / "t")
+    table = pa.table({"s": pa.array(rows, pa.large_string())}, schema=schema)
+    lance.write_dataset(table, uri, max_rows_per_file=4 // num_files, data_storage_version=version)
+    return uri
+
+
+@pytest.mark.parametrize(
+    ("version", "num_files", "order"), [("2.1", 4, "ascending"), ("2.1", 1, "shuffled"), ("2.0", 4, "ascending")]
+)
+def test_few_values_that_compress_well_are_not_decoded_at_once(
+    tmp_path: Path, version: str, num_files: int, order: str
+) -> None:
+    program = _TAKE.replace("ds.take([0, 2, 1])", "ds.take([0])")  # which leaves room for no more
+    command = [sys.executable, "-c", program, _large_values(tmp_path, version, num_files), order]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    grown, given = json.loads(done.stdout)
+    assert given >= 4 * LARGE_MIB * MIB
+    assert grown <= given + 128 * MIB
+
+
+def _growing_texts() -> pa.Table:
+    """Long values among short ones, in a column each of text, lists, structs and a dictionary."""
+    numbers = range(FEW_ROWS)
+    texts = [None if row % 11 == 5 else f"{row:4}" * (4000 if row % 47 == 30 else 100) for row in numbers]
+    rows = {
+        "text": pa.array(texts, pa.string()),
+        "bytes": pa.array([None if one is None else one.encode() for one in texts], pa.large_binary()),
+        "list": pa.array([[text, None][: row % 3] for row, text in enumerate(texts)], pa.list_(pa.string())),
+        "struct": pa.array([{"a": row, "b": text} for row, text in enumerate(texts)]),
+        "few": pa.array([texts[row % 5] for row in numbers]),
+    }
+    fields = [pa.field(name, array.type, metadata=ZSTD) for name, array in rows.items()]
+    return pa.table(rows, schema=pa.schema(fields))
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("rows_per_file", [FEW_ROWS, 9])
+def test_a_piece_that_becomes_too_much_is_read_in_smaller_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, rows_per_file: int
+) -> None:
+    """Whatever size was expected of them, rows are pylance's."""
+    texts = _growing_texts()
+    lance.write_dataset(texts, tmp_path / "t", max_rows_per_file=rows_per_file, data_storage_version=version)
+    for whole_bytes, piece_bytes in ((8 * KIB, 8 * KIB), (KIB, 64 * KIB), (64 * KIB, MIB)):
+        monkeypatch.setattr(take_pieces, "WHOLE_BYTES", whole_bytes)
+        monkeypatch.setattr(take_pieces, "PIECE_BYTES", piece_bytes)
+        ds = lance_io.dataset(tmp_path / "t")
+        for name in texts.schema.names:
+            for indices in (list(range(FEW_ROWS)), list(range(0, FEW_ROWS, 5))[::-1], [30, 30]):
+                taken = ds.take(indices, columns=[name])
+                assert taken.column(name).to_pylist() == texts.column(name).take(pa.array(indices)).to_pylist()
+
+
+async def test_the_async_face_reads_smaller_pieces_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(take_pieces, "WHOLE_BYTES", 32 * KIB)
+    texts = _growing_texts()
+    for rows_per_file in (FEW_ROWS, 9):
+        uri = tmp_path / str(rows_per_file)
+        lance_io.write_dataset(texts, uri, max_rows_per_file=rows_per_file)
+        async with AsyncDataset.open(uri) as ds:
+            taken = await ds.take(list(range(FEW_ROWS)))
+        assert taken.column("text").num_chunks > 1
+        assert taken.to_pydict() == texts.to_pydict()
+
+
+def test_rounds_of_a_take_that_turns_out_large(tmp_path: Path) -> None:
+    """None more for values of some kB; one for each value, and one in vain, for those of which two are too much."""
+    schema = pa.schema([pa.field("s", pa.large_string(), metadata=ZSTD)])
+
+    def rounds(value_bytes: int) -> int:
+        rows = (pa.record_batch([[f"{row:8}" * (value_bytes // 8)]], schema) for row in range(3))
+        uri = tmp_path / str(value_bytes)
+        lance_io.write_dataset(rows, uri, schema=schema, max_rows_per_file=1, data_storage_version="2.1")
+        ds = lance_io.dataset(uri)
+        ds.take([0, 1, 2])  # files are open, indexes there
+        with io_stats() as stats:
+            ds.take([0, 1, 2])
+        return stats.rounds
+
+    assert [rounds(4 * KIB), rounds(32 * MIB)] == [1, 4]
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------

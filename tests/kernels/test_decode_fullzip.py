@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_io._kernels import DamagedError
-from tests.kernels.pages import bools, decode_fullzip, longs, strings, uints
+from lance_io._kernels import DamagedError, announced_entries
+from tests.kernels.pages import bools, decode_fullzip, i64, longs, strings, uints
 from tests.reference import codecs as ref
 from tests.reference import levels as shredding
 
@@ -48,6 +49,44 @@ def test_variable_values(values: list[bytes | None], kind: str, bits: int, num_p
     assert num_items == len(values)
     assert strings(*found, offset_bits=bits) == [value or b"" for value in values]
     assert layer[2] == values.count(None)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_frames_say_what_they_become(bits: int) -> None:
+    values = [b"abc" * n if n % 3 else None for n in range(40)]
+
+    def unsized(value: bytes) -> bytes:
+        return zstandard.ZstdCompressor(write_content_size=False).compress(value)
+
+    kinds: dict[str, Any] = {
+        "zstd": lambda value: ref.ints([len(value)], 64) + zstandard.compress(value),
+        "bare": zstandard.compress,
+        "unsized": unsized,
+        "lz4": lambda value: ref.ints([len(value)], 32) + value,  # bytes behind the size are not looked at
+    }
+    for kind, encode in kinds.items():
+        entries = [b"\1" if one is None else variable_entry(0, encode(one), bits) for one in values]
+        data = b"".join(entries)
+        ends = [sum(map(len, entries[:at])) for at in (0, 10, 10, 40)]
+        lengths = [end - start for start, end in pairwise(ends)]
+        scheme, heads = "lz4" if kind == "lz4" else "zstd", (1, 1, bits // 8)
+        found = announced_entries(scheme, heads, 1000, data, i64(ends[:-1]), i64(lengths))
+        parts = [[len(one) for one in part if one is not None] for part in (values[:10], [], values[10:])]
+        wanted = [1000 * len(part) if kind == "unsized" else sum(part) for part in parts]
+        assert memoryview(found).cast("q").tolist() == wanted
+
+
+def test_what_damaged_entries_announce_is_no_failure() -> None:
+    rng = random.Random(3)
+    for _ in range(200):
+        data = rng.randbytes(rng.randrange(40))
+        for scheme in ("zstd", "lz4"):
+            found = announced_entries(scheme, (rng.randrange(3), 1, 4), 0, data, i64([0]), i64([len(data)]))
+            assert 0 <= memoryview(found).cast("q")[0] <= 40 << 31
+    with pytest.raises(ValueError, match="not within"):
+        announced_entries("zstd", (1, 1, 4), 0, b"abc", i64([1]), i64([3]))
+    with pytest.raises(ValueError, match="heads"):
+        announced_entries("zstd", (1, 1, 3), 0, b"abc", i64([0]), i64([3]))
 
 
 @pytest.mark.parametrize("width_bytes", [1, 3, 16, 500])

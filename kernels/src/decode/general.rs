@@ -87,6 +87,19 @@ impl Inflater {
     }
 }
 
+/// What a buffer says that it decompresses to, at most 2 GiB; None where a frame does not say. What is damaged has nothing.
+pub fn announced_bytes(scheme: Scheme, input: &[u8]) -> Option<u64> {
+    let announced = match scheme {
+        Scheme::Lz4 => input.split_first_chunk::<4>().map_or(0, |(head, block)| {
+            u64::from(u32::from_le_bytes(*head)).min(block.len().saturating_mul(LZ4_RATIO_MAX) as u64)
+        }),
+        Scheme::Zstd if input.len() < 8 => 0,
+        Scheme::Zstd if is_bare_frame(input) => zstd::zstd_safe::get_frame_content_size(input).unwrap_or(Some(0))?,
+        Scheme::Zstd => input.split_first_chunk::<8>().map_or(0, |(head, _)| u64::from_le_bytes(*head)),
+    };
+    Some(announced.min(VALUE_BYTES_MAX as u64))
+}
+
 fn is_bare_frame(input: &[u8]) -> bool {
     input.len() < 8 || (input[..4] == ZSTD_MAGIC && input[4] & 0x10 == 0)
 }

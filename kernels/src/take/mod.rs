@@ -1,5 +1,6 @@
 //! Rows of many pages in one call, each column as one leaf, small ones all together as one batch.
 
+pub mod announced;
 pub mod array_page;
 pub mod join;
 pub mod layout;

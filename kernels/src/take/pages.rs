@@ -16,11 +16,15 @@ use crate::take::join::{join_leaves, parts_of};
 use crate::take::layout::{batch_of, Layout};
 use crate::take::plain_page::PlainPage;
 use crate::threads::side_by_side;
-use pyo3::exceptions::PyMemoryError;
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyMemoryError};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
+
+create_exception!(_kernels, PieceTooLargeError, PyException, "Rows decode to more than one piece of a take may have.");
 
 /// `PagesPlan` of the contract: which chunks hold the rows, and which bytes of which file these are.
 #[pyclass(frozen, module = "lance_io._kernels")]
@@ -33,6 +37,8 @@ pub struct PagesPlan {
     chunks: ChunkPlan,
     /// Of pages that `decode_file` has decoded, by their place in `pages`; empty where none has been.
     decoded: Mutex<Vec<Option<LeafParts>>>,
+    /// What pages have become so far.
+    decoded_bytes: AtomicUsize,
 }
 
 /// What a page is read with.
@@ -88,6 +94,7 @@ impl PagesPlan {
                 columns: vec![Vec::new(); num_columns],
                 chunks: ChunkPlan::default(),
                 decoded: Mutex::default(),
+                decoded_bytes: AtomicUsize::new(0),
             };
             files.into_iter().try_for_each(|file| plan.add(file))?;
             match plan.columns.iter().any(Vec::is_empty) {
@@ -106,13 +113,14 @@ impl PagesPlan {
     }
 
     /// Decode the pages of one file ahead of `decode`.
-    #[pyo3(signature = (file, buffer, offsets, /))]
+    #[pyo3(signature = (file, buffer, offsets, bytes_max=None, /))]
     fn decode_file(
         &self,
         py: Python<'_>,
         file: usize,
         buffer: &Bound<'_, PyAny>,
         offsets: &Bound<'_, PyAny>,
+        bytes_max: Option<usize>,
     ) -> PyResult<()> {
         let (buffer, offsets) = (Input::new(buffer)?, Input::new(offsets)?);
         let (bytes, offsets) = (buffer.bytes(), offsets.i64s()?);
@@ -120,7 +128,7 @@ impl PagesPlan {
         let steps = bytes.len() / 64;
         let leaves = gil::release(py, steps, || {
             let work = self.work(pages.clone(), bytes, &offsets)?;
-            work.iter().map(Work::decode).collect::<PyResult<Vec<_>>>()
+            work.iter().map(|work| self.decode_within(work, bytes_max)).collect::<PyResult<Vec<_>>>()
         })?;
         let mut decoded = self.decoded.lock().map_err(|_| invalid("a thread ended before its work"))?;
         decoded.resize_with(self.pages.len(), || None);
@@ -129,15 +137,16 @@ impl PagesPlan {
     }
 
     /// One leaf per column, its pages one after the other; or all of them as a batch.
-    #[pyo3(signature = (fetched, threads_max, layouts, /))]
+    #[pyo3(signature = (fetched, threads_max, layouts, bytes_max=None, /))]
     fn decode<'py>(
         &self,
         py: Python<'py>,
         fetched: AllFetched<'py>,
         threads_max: &Bound<'py, PyAny>,
         layouts: Option<&Bound<'py, Layouts>>,
+        bytes_max: Option<usize>,
     ) -> PyResult<Decoded<'py>> {
-        let leaves = self.decode_leaves(py, fetched, threads_max)?;
+        let leaves = self.decode_leaves(py, fetched, threads_max, bytes_max)?;
         let leaves = match layouts {
             None => leaves,
             Some(layouts) => match batch_of(leaves, &layouts.get().0)? {
@@ -213,6 +222,7 @@ impl PagesPlan {
         py: Python<'py>,
         fetched: AllFetched<'py>,
         threads_max: &Bound<'py, PyAny>,
+        bytes_max: Option<usize>,
     ) -> PyResult<Vec<LeafParts>> {
         let (fetched, is_joined) = match fetched {
             AllFetched::Joined(one) => (vec![Some(one)], true),
@@ -246,7 +256,9 @@ impl PagesPlan {
             let columns = self.columns.iter().map(|pages| pages.iter().map(|&page| &work[page]).collect());
             let columns: Vec<Vec<&Work<'_>>> = columns.collect();
             let threads = threads(steps)?;
-            return gil::release(py, steps, || decode_columns(&columns, threads));
+            return gil::release(py, steps, || {
+                decode_columns(&columns, threads, |work| self.decode_within(work, bytes_max))
+            });
         }
         gil::release(py, steps, || {
             for (at, leaf) in decoded.iter_mut().enumerate().filter(|(_, leaf)| leaf.is_none()) {
@@ -259,6 +271,22 @@ impl PagesPlan {
             };
             self.columns.iter().map(join).collect()
         })
+    }
+
+    /// The leaf of a page, unless pages become more than they may together; none is begun once they have.
+    fn decode_within(&self, work: &Work<'_>, bytes_max: Option<usize>) -> PyResult<LeafParts> {
+        let Some(bytes_max) = bytes_max else { return work.decode() };
+        let check = |bytes| match bytes <= bytes_max {
+            true => Ok(()),
+            false => {
+                Err(PieceTooLargeError::new_err(format!("{bytes} bytes; a piece of rows has at most {bytes_max}")))
+            }
+        };
+        check(self.decoded_bytes.load(Ordering::Relaxed))?;
+        let leaf = work.decode()?;
+        let bytes = memory_of(&leaf);
+        check(self.decoded_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes))?;
+        Ok(leaf)
     }
 
     /// What was fetched of each file, and where its ranges start there: of buffers of their own, or of one for all.
@@ -355,10 +383,14 @@ impl Work<'_> {
 const STEPS_WORTH_A_THREAD: usize = 1 << 15;
 
 /// Decode pages side by side, and put those of each column one behind the other.
-fn decode_columns(columns: &[Vec<&Work<'_>>], threads: usize) -> PyResult<Vec<LeafParts>> {
+fn decode_columns(
+    columns: &[Vec<&Work<'_>>],
+    threads: usize,
+    decode: impl Fn(&Work<'_>) -> PyResult<LeafParts> + Sync,
+) -> PyResult<Vec<LeafParts>> {
     let is_decoded = |work: &&Work<'_>| !matches!(work.planned.page, AnyPage::Plain(_));
     let work: Vec<&Work<'_>> = columns.iter().flatten().copied().filter(is_decoded).collect();
-    let mut leaves = side_by_side(&work, threads, |work: &&Work<'_>| work.decode())?.into_iter();
+    let mut leaves = side_by_side(&work, threads, |work: &&Work<'_>| decode(work))?.into_iter();
     let join = |work: &Vec<&Work<'_>>| match work.first().map(|work| &work.planned.page) {
         Some(AnyPage::Plain(page)) => join_plain(work, page.get()),
         _ => {
@@ -367,6 +399,11 @@ fn decode_columns(columns: &[Vec<&Work<'_>>], threads: usize) -> PyResult<Vec<Le
         }
     };
     columns.iter().map(join).collect()
+}
+
+/// The bytes of a leaf's values.
+fn memory_of(leaf: &LeafParts) -> usize {
+    leaf.1.iter().flatten().map(|values| values.bytes().len()).sum()
 }
 
 /// The leaves of pages of one column, one behind the other.

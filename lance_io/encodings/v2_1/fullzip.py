@@ -32,7 +32,7 @@ from lance_io.records import dataclass
 from lance_io.spans import Ranges, int64s
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lance_io._kernels import Leaf
     from lance_io.levels.path import LeafPath
@@ -166,12 +166,22 @@ class FullZipPage:
         """Keep it as it is; bounds are checked where they are used."""
         return FullZipIndex(bytes(fetched.piece(0, self.source.buffer_sizes[1])), self.index_width_bytes)
 
-    def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
-        """The selected rows: one round, two when the index is read by entry."""
+    def read(
+        self,
+        index: PageIndex | None,
+        selection: RowSelection,
+        look_at: Callable[[Fetched, IntArray], None] | None = None,
+    ) -> Steps[pa.Array]:
+        """The selected rows: one round, two when the index is read by entry.
+
+        look_at  is given the entries before they are decoded, and how many bytes each range of them has
+        """
         ends = selection.starts + 1 if selection.ends is None else selection.ends
         bounds = yield from self.bounds(index, selection)
         base = self.source.buffer_offsets[0]
         fetched = yield Ranges(bounds[0] + base, bounds[1] + base, keep=self.is_plain)
+        if look_at is not None:
+            look_at(fetched, bounds[1] - bounds[0])
         return self._decode(fetched, bounds[1] - bounds[0], ends - selection.starts, selection.num_rows)
 
     def bounds(self, index: PageIndex | None, rows: RowSelection) -> Steps[tuple[IntArray, IntArray]]:
@@ -187,11 +197,6 @@ class FullZipPage:
         """Where the entries of a run of rows begin in the data, and where they end."""
         low, high = self._bounds(index, rows)
         return int(low[0]), int(high[-1])
-
-    def is_null_at(self, data: memoryview, at: int) -> bool:
-        """Whether the entry there has no length and no value; only of pages with values of variable width."""
-        word = int.from_bytes(data[at : at + self.control_bytes], "little")
-        return bool(word & ((1 << self.level_bits["definition"]) - 1))
 
     def _bounds(self, index: FullZipIndex, rows: RowSelection) -> tuple[IntArray, IntArray]:
         size = self.source.buffer_sizes[0]

@@ -6,6 +6,7 @@ A field's leaf columns may lie in several files of a fragment, or in none: then 
 from __future__ import annotations
 
 from dataclasses import field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import FormatError
@@ -104,6 +105,11 @@ class Projection:
         self.is_flat = None not in self.lone
         self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
         self._leaf_columns_of: dict[tuple[tuple[int, ...], tuple[int, ...]], LeafColumns] = {}
+
+    @cached_property
+    def has_width(self) -> bool:
+        """Whether types say how much memory each row takes."""
+        return _fixed_row_bytes(list(self.leaves.values())) is not None
 
     def again(self) -> Projection:
         """The same projection for another table version."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from lance_io._kernels import PageRows
 from lance_io.encodings.api import ArrayLayout
+from lance_io.encodings.decoded_size import decoded_bound
 from lance_io.encodings.item_reads import reads_items
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.file.open.column_pages import join_key_of
@@ -119,23 +120,25 @@ def _row_bytes(column: Column, num_columns: int) -> float:
     """What a row of a column takes in memory, about.
 
     Writers close a page when its values take so many bytes, whatever they are compressed to; so a page that is not the
-    last one tells how large values are. Of a single page there is nothing but how it is stored.
+    last one tells how large values are, unless it is larger as it is stored. Of a single page there is what it says of
+    itself, and how it is stored where it does not.
 
     num_columns  of the file: with many their pages are smaller
     """
     bits = None if any(node.kind in LIST_KINDS for node in column.path.nodes) else fixed_bits(column.path.leaf_type)
     if bits is not None:
         return column.path.slots_per_row * bits / 8
-    num_pages, num_rows = len(column.pages), int(column.row_starts[-1])
+    num_pages, row_starts = len(column.pages), column.row_starts
+    if not num_pages:
+        return 0.0
+    stored_bytes = column.pages.num_bytes(0)
     if num_pages > 1:
-        return (
-            PAGE_BYTES_USUAL
-            * min(1.0, COLUMNS_USUAL / num_columns)
-            * (num_pages - 1)
-            / max(1, int(column.row_starts[-2]))
-        )
-    source = getattr(column.pages[0], "source", None) if num_pages else None
-    return 0.0 if source is None else sum(getattr(source, "buffer_sizes", ())) / max(1, num_rows)
+        closed_at = PAGE_BYTES_USUAL * min(1.0, COLUMNS_USUAL / num_columns)
+        usual = closed_at * (num_pages - 1) / max(1, int(row_starts[-2]))
+        return max(usual, stored_bytes / max(1, int(row_starts[1])))
+    num_rows = int(row_starts[-1])
+    num_bytes = decoded_bound(column.pages[0], num_rows * column.path.slots_per_row, stored_bytes, usual=True)
+    return (stored_bytes if num_bytes is None else num_bytes) / max(1, num_rows)
 
 
 class FileView:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import ArrayLayout, NoIndex, PageIndex, RowSelection
+from lance_io.encodings.decoded_size import announced_bytes
 from lance_io.encodings.item_reads import ItemSelection, read_items, reads_items
 from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_1.fullzip import FullZipPage
@@ -21,6 +22,7 @@ from lance_io.errors import FormatError, LanceError
 from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_apart, served_by
 from lance_io.format.error_context import REFUSALS, Refused, at_rows, place_error
 from lance_io.io.cache import Found, LoadOwner
+from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.item_lists import as_lists, pick_along
 from lance_io.levels.join import join_arrays
 from lance_io.records import dataclass
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from lance_io._kernels import PageRows
     from lance_io.encodings.api import PageLayout
+    from lance_io.encodings.decode_room import DecodeRoom
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.projected_pages import FileView, TableFile
     from lance_io.io.cache import Claim, SearchCache
@@ -120,31 +123,45 @@ def every_page(view: FileView) -> list[ColumnRows]:
     return [ColumnRows(column, numbers, none, [0] * len(numbers), [None] * len(numbers)) for column, numbers in columns]
 
 
-def read_column(file: TableFile, wanted: ColumnRows, tail: Tail | None, cache: SearchCache) -> Steps[pa.Array]:
-    """The rows of a column whose pages are decoded one by one."""
+def read_column(
+    file: TableFile, wanted: ColumnRows, tail: Tail | None, cache: SearchCache, room: DecodeRoom | None
+) -> Steps[pa.Array]:
+    """The rows of a column whose pages are decoded one by one.
+
+    room  for what they become; None for any size. Raises `PieceTooLargeError` where it does not do
+    """
     column = wanted.column
     if not wanted.numbers:
         return pa.array([], column.path.nodes[0].arrow_type)
-    parts = [_read_page(file, wanted, at, tail, cache) for at in range(len(wanted.numbers))]
+    parts = [_read_page(file, wanted, at, tail, cache, room) for at in range(len(wanted.numbers))]
     arrays = yield from together(parts)
     return join_arrays(arrays)
 
 
-def _read_page(file: TableFile, wanted: ColumnRows, at: int, tail: Tail | None, cache: SearchCache) -> Steps[pa.Array]:
+def _read_page(
+    file: TableFile, wanted: ColumnRows, at: int, tail: Tail | None, cache: SearchCache, room: DecodeRoom | None
+) -> Steps[pa.Array]:
     if wanted.items is None:
-        steps = _read_rows(wanted, at, wanted.of_page(at), cache)
+        steps = _read_rows(wanted, at, wanted.of_page(at), cache, room)
     else:
         steps = _read_items(wanted, at, wanted.items_of_page(at), cache)
     try:
-        return (yield from (steps if tail is None else served_by(tail, steps)))
+        array = yield from (steps if tail is None else served_by(tail, steps))
+        if room is not None:
+            room.use(memory_bytes(array))
+        return array
     except REFUSALS as error:
         raise locate_error(error, file, wanted.column, wanted.numbers[at], wanted.file_rows(at)) from error.__cause__
 
 
-def _read_rows(wanted: ColumnRows, at: int, rows: RowSelection, cache: SearchCache) -> Steps[pa.Array]:
+def _read_rows(
+    wanted: ColumnRows, at: int, rows: RowSelection, cache: SearchCache, room: DecodeRoom | None = None
+) -> Steps[pa.Array]:
     page, index = wanted.column.pages[wanted.numbers[at]], wanted.indexes[at]
     if index is None and isinstance(page, ArrayLayout):
         return _read_indexed(page, wanted, at, rows, cache)
+    if room is not None and isinstance(page, FullZipPage):
+        return page.read(index, rows, lambda fetched, lengths: room.expect(announced_bytes(page, fetched, lengths)))
     return page.read(index, rows)
 
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lance_io._kernels import PageRows
+    from lance_io.encodings.decode_room import DecodeRoom
     from lance_io.file.open.file_source import FragmentSource, ReadContext
     from lance_io.file.open.leaf_projection import FileColumns, Projection
     from lance_io.file.open.projected_pages import AlikePages, FileView, TableFile
@@ -188,9 +189,11 @@ class FileTake:
             return [index.page for index in self.indexes]
         return [getattr(index, "page", None) for index in self.indexes]
 
-    def read(self, cache: SearchCache, ranges: Ranges | None) -> FileSteps[tuple[Fetched | None, list[pa.Array]]]:
+    def read(
+        self, cache: SearchCache, ranges: Ranges | None, room: DecodeRoom | None
+    ) -> FileSteps[tuple[Fetched | None, list[pa.Array]]]:
         """The data round: `ranges` for the pages that are decoded together, and the columns that are not."""
-        alone = [read_column(self.file, self.rows_of(at), self.tail, cache) for at in self.alone]
+        alone = [read_column(self.file, self.rows_of(at), self.tail, cache, room) for at in self.alone]
         if ranges is None:
             return None, (yield from together(alone))
         fetched, *arrays = yield from together([served_by(self.tail, fetch(ranges)), *alone])
@@ -235,16 +238,18 @@ def read_prepared(
     by_pick: list[list[FileTake]],
     num_rows: list[int],
     layout: BatchLayout | None,
+    room: DecodeRoom | None = None,
 ) -> FilesSteps[Taken]:
     """The data round of a take, and what comes of it.
 
     by_pick   as `prepare_files` gives them
     num_rows  wanted of each fragment
+    room      for what the rows become; None for any size. Raises `PieceTooLargeError` where it does not do
     """
     jobs = [job for jobs in by_pick for job in jobs]
     leaves = _Leaves(projection, by_pick, num_rows)
-    joined = _Joined(jobs, leaves.builders)
-    fetched = yield from _read(context, jobs, joined)
+    joined = _Joined(jobs, leaves.builders, room)
+    fetched = yield from _read(context, jobs, joined, room)
     decoded = joined.decode(fetched, layout if leaves.is_joined else None)
     return leaves.assemble(decoded) if type(decoded) is list else decoded
 
@@ -291,7 +296,7 @@ def _prepare(context: ReadContext, jobs: list[FileTake]) -> FilesSteps[None]:
 
 
 def _read(
-    context: ReadContext, jobs: list[FileTake], joined: _Joined
+    context: ReadContext, jobs: list[FileTake], joined: _Joined, room: DecodeRoom | None
 ) -> FilesSteps[Fetched | Sequence[Fetched | None]]:
     """The data round. Most files are asked for nothing but the ranges of joined pages.
 
@@ -304,7 +309,9 @@ def _read(
         if ranges is not None:
             ranges.keep = True  # what is read by itself may take more rounds, and this is decoded after the last one
     cache = context.cache
-    results = yield from side_by_side([(job.ref, job.read(cache, one)) for job, one in zip(jobs, wanted, strict=True)])
+    results = yield from side_by_side(
+        [(job.ref, job.read(cache, one, room)) for job, one in zip(jobs, wanted, strict=True)]
+    )
     for job, (_, arrays) in zip(jobs, results, strict=True):
         job.arrays = {job.here.leaf_ids[at]: array for at, array in zip(job.alone, arrays, strict=True)}
     return [fetched for fetched, _ in results]
@@ -338,11 +345,13 @@ class _Joined:
     """Mini-block and plain full-zip pages of any files, by column: planned in one kernel call and decoded in one.
 
     builders  what makes the array of each column
+    room      for what they become, see `read_prepared`
     """
 
-    def __init__(self, jobs: list[FileTake], builders: list[Builder]) -> None:
+    def __init__(self, jobs: list[FileTake], builders: list[Builder], room: DecodeRoom | None) -> None:
         self._jobs = jobs
         self._builders = builders
+        self._room = room
         self._plan: _kernels.PagesPlan
 
     def plan_together(self) -> tuple[Ranges, list[int]]:
@@ -362,7 +371,7 @@ class _Joined:
     def decode_file(self, at: int, fetched: Fetched) -> None:
         """Decode the pages of one file ahead of `decode`, which then asks for all files to be. Raises FormatError."""
         try:
-            self._plan.decode_file(at, fetched.buffer, fetched.offsets)
+            self._plan.decode_file(at, fetched.buffer, fetched.offsets, self._bytes_max())
         except DamagedError as error:
             raise self._locate(error) from None
 
@@ -376,13 +385,17 @@ class _Joined:
         if not self._builders:
             return []
         try:
-            leaves = self._plan.decode(_buffers(fetched), cpu_count, None if layout is None else layout.columns)
+            layouts = None if layout is None else layout.columns
+            leaves = self._plan.decode(_buffers(fetched), cpu_count, layouts, self._bytes_max())
         except DamagedError as error:
             raise self._locate(error) from None
         if not isinstance(leaves, list):
             assert layout is not None
             return layout.batch(leaves)
         return [build(leaf) for build, leaf in zip(self._builders, leaves, strict=True)]
+
+    def _bytes_max(self) -> int | None:
+        return None if self._room is None else self._room.left_bytes
 
     def _locate(self, error: DamagedError) -> Refused:
         found: Refused = damage_error(error)
