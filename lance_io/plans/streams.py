@@ -131,13 +131,17 @@ class EachInPlan:
         """See `Request`."""
         with closing(iterate_sync(self.stream)) as items:
             for item in items:
-                drive_sync(self.plan_of(item))
+                plan = self.plan_of(item)
+                del item  # not held while the next is made
+                drive_sync(plan)
 
     async def answer_async(self) -> None:
         """See `Request`."""
         async with aclosing(iterate_async(self.stream)) as items:
             async for item in items:
-                await drive_async(self.plan_of(item))
+                plan = self.plan_of(item)
+                del item
+                await drive_async(plan)
 
 
 def iterate_sync(stream: Stream) -> Generator[Any, None, None]:
@@ -147,7 +151,9 @@ def iterate_sync(stream: Stream) -> Generator[Any, None, None]:
         request = next(stream)
         while True:
             if type(request) is Items:
-                yield from request.values
+                values, request = request.values, None
+                yield from values
+                del values  # not held while the next are made
                 request = next(stream)
                 continue
             if this_thread.stop is not None:
@@ -176,8 +182,11 @@ async def iterate_async(stream: Stream) -> AsyncGenerator[Any, None]:
         request = next(stream)
         while True:
             if type(request) is Items:
-                for item in request.values:
+                values, request = request.values, None
+                for item in values:
                     yield item
+                    del item
+                del values
                 request = next(stream)
                 continue
             try:

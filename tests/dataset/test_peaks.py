@@ -64,7 +64,7 @@ def tables() -> list[Values]:
 
 def calls(values: Values) -> tuple[str, ...]:
     if not IS_FULL:
-        return EVERY_DAY if values.mib == 1 else ("take in no order",)
+        return EVERY_DAY if values.mib == 1 else ("take in no order", "new column")
     if values.kind == "blobs":
         return BLOBS
     if values.version != "2.1":

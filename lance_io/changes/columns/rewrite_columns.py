@@ -4,16 +4,18 @@
         --spread over the fragment's positions--> one data file of as many rows as the fragment has
 
 Rows that are deleted keep their positions: they get the value of the row before them (the first one that is there, at
-the start), so that a column without nulls has none there either.
+the start), so that a column without nulls has none there either; in place of a large one an empty one.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from lance_io.changes.edits.row_progress import RowProgress
 from lance_io.changes.write.data_files import FileLimits, NewFiles
@@ -23,7 +25,7 @@ from lance_io.format.version import V0_1
 from lance_io.levels.arrays import numbers, values_of
 from lance_io.levels.portable import compact_batch
 from lance_io.levels.row_sizes import cut_by_size, row_sizes
-from lance_io.limits import MIB
+from lance_io.limits import KIB, MIB
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
 from lance_io.reads.version.system_columns import ROW_ADDRESS
@@ -31,9 +33,7 @@ from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX
 from lance_io.table.transaction.draft import TOMBSTONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    import pyarrow as pa
+    from collections.abc import Callable, Iterable, Mapping
 
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -45,7 +45,16 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.fragment import DataFile, Fragment
 
 _FILL_ROWS: Final = 1 << 13  # of deleted rows that are written at once,
+_FILL_VALUE_BYTES: Final = 64 * KIB  # of a value, which are not written for deleted rows
 _FILL_BYTES: Final = 8 * MIB  # and of values that are for them
+_EMPTY: Final[Mapping[Callable[[pa.DataType], bool], Any]] = {
+    pa.types.is_string: "",
+    pa.types.is_large_string: "",
+    pa.types.is_binary: b"",
+    pa.types.is_large_binary: b"",
+    pa.types.is_list: [],
+    pa.types.is_large_list: [],
+}
 
 
 def column_files(
@@ -205,7 +214,7 @@ class _Spread:
         self._told = told
         self._num_rows = num_rows
         self._end = 0  # positions that are written
-        self._last: pa.RecordBatch | None = None  # the last row
+        self._last: pa.RecordBatch | None = None  # what deleted rows behind the last one get
 
     def add(self, batch: pa.RecordBatch) -> Plan[None]:
         """Write some rows, and the positions between the last ones and the last of these."""
@@ -215,8 +224,14 @@ class _Spread:
             batch = yield self._then(batch)
         offsets = (values_of(batch.column(ROW_ADDRESS)) & np.uint64(0xFFFF_FFFF)).astype(np.int64)
         values = batch.drop_columns([ROW_ADDRESS])
+        for start, end in pairwise((0, *_large_before_gaps(values, offsets), len(offsets))):
+            yield from self._add_run(values.slice(start, end - start), offsets[start:end])
+
+    def _add_run(self, values: pa.RecordBatch, offsets: IntArray) -> Plan[None]:
+        """Write some rows, of which none but the last is large and has deleted ones behind it."""
         first, last = int(offsets[0]), int(offsets[-1])
-        yield from self._fill(values if self._last is None else self._last, first - self._end)
+        if first > self._end:
+            yield from self._fill(_filling(values, 0) if self._last is None else self._last, first - self._end)
         if last - first + 1 == len(offsets):
             yield from self._files.add(values)
         else:
@@ -224,7 +239,7 @@ class _Spread:
             yield from self._add_some(values, np.searchsorted(offsets, positions, side="right") - 1)
         self._told.add(last + 1 - self._end)
         self._end = last + 1
-        self._last = values.slice(values.num_rows - 1)
+        self._last = _filling(values, values.num_rows - 1)
 
     def finish(self, fragment_id: int) -> Plan[None]:
         """Write the positions behind the last row."""
@@ -234,8 +249,7 @@ class _Spread:
         self._told.add(self._num_rows - self._end)
 
     def _fill(self, row: pa.RecordBatch, num_rows: int) -> Plan[None]:
-        """The first row of a batch, as often as this."""
-        row = row.slice(0, 1)
+        """A row, as often as this."""
         while num_rows > 0:
             part = min(num_rows, _FILL_ROWS)
             yield from self._add_some(row, np.zeros(part, np.int64))
@@ -246,3 +260,28 @@ class _Spread:
         values = compact_batch(values)
         for start, end in cut_by_size(row_sizes(values.columns, values.num_rows)[rows], _FILL_BYTES):
             yield from self._files.add(values.take(numbers(rows[start:end])))
+
+
+def _large_before_gaps(values: pa.RecordBatch, offsets: IntArray) -> list[int]:
+    """Where rows begin that follow a large one at some distance."""
+    is_gap = np.diff(offsets) > 1
+    if not is_gap.any():
+        return []
+    is_large = row_sizes(values.columns, values.num_rows)[:-1] > _FILL_VALUE_BYTES
+    found: list[int] = (np.flatnonzero(is_gap & is_large) + 1).tolist()
+    return found
+
+
+def _filling(values: pa.RecordBatch, row: int) -> pa.RecordBatch:
+    """What deleted rows beside a row get: its values, but for large ones; in memory of its own."""
+    columns = [_without_much(array.slice(row, 1)) for array in values.columns]
+    return compact_batch(pa.RecordBatch.from_arrays(columns, schema=values.schema))
+
+
+def _without_much(value: pa.Array) -> pa.Array:
+    """An array of one value; of an empty one in place of many bytes, which nobody is to read."""
+    if value.nbytes > _FILL_VALUE_BYTES:
+        for is_such, empty in _EMPTY.items():
+            if is_such(value.type):
+                return pa.array([empty], value.type)
+    return value

@@ -392,7 +392,7 @@ class Pipeline:
     def _give(
         self, columns: dict[str, pa.Array], counts: list[tuple[int, int]], cut: Cut, *, is_split: bool = False
     ) -> Stream:
-        """Give some rows as they are shown; in parts, where their blobs are many bytes.
+        """Give some rows as they are shown; in parts, where their blobs are many bytes. `columns` is emptied.
 
         counts    the spans, and how many rows each has
         is_split  whether rows of each span are given by themselves
@@ -400,6 +400,7 @@ class Pipeline:
         borders = None if self._binaries is None else (yield from self._binaries.cuts(columns, self._runs(counts)))
         if borders is None or len(borders) <= 2:
             batch = yield from self._assemble(columns, self._runs(counts))
+            columns.clear()
             yield Items(cut([*_apart(batch, counts)] if is_split else [(counts[0][0], batch)]))
             return
         for start, end in pairwise(borders):
@@ -447,8 +448,7 @@ def _left(rows: Rows, dropped: IntArray) -> Iterator[Rows]:
     """The rows without those at `dropped` (relative to the first): slices, or a copy when these would be short."""
     starts, ends = kept_runs(rows.num_rows, dropped)
     if len(starts) <= 1 or len(starts) * RUN_ROWS_MIN <= rows.num_rows:
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            yield rows.slice(start, end)
+        yield from map(rows.slice, starts.tolist(), ends.tolist())
     else:
         yield rows.keep(_mask_without(rows.num_rows, dropped))
 

@@ -189,8 +189,12 @@ class _TakenSpans:
             until = min(end, start + num_rows - position)
             if until < end:
                 self._left.appendleft((index, until, end))
-            yield ScanBatch(index, start, until - start, [one.slice(position, until - start) for one in arrays])
+            part = ScanBatch(index, start, until - start, [one.slice(position, until - start) for one in arrays])
             position += until - start
+            if position == num_rows:
+                arrays = []  # not held here while the last part is used
+            yield part
+            del part
 
     def close(self) -> None:
         """No more rows are wanted."""

@@ -78,6 +78,7 @@ class ScanRun:
             try:
                 while (rows := (yield from prepared.next())) is not None:
                     yield from pipeline.push(rows, cut)
+                    rows = None  # not held while the next are read
                     if pipeline.done():
                         break
             finally:

@@ -244,6 +244,25 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
 # -- asynchronous ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1"])
+def test_deleted_rows_get_no_copies_of_large_values(tmp_path: Path, version: str) -> None:
+    """Their values are not shown; small ones are those of the rows before them."""
+    data_version = "legacy" if version == "0.1" else version
+    uri, num_rows, text = str(tmp_path / "t"), 60, bytes(range(33, 123)).decode() * 3000
+    ds = lance_io.write_dataset(pa.table({"k": range(num_rows)}), uri, data_storage_version=data_version)
+    ds.delete("k % 30 != 7")
+    files = set((tmp_path / "t" / "data").iterdir())
+    types = {"s": pa.string(), "b": pa.large_binary(), "n": pa.int64()}
+    made = pa.table({"s": [text, text[::-1]], "b": [text.encode(), b"x"], "n": [7, 37]}, pa.schema(types))
+    ds.add_columns(made.to_reader())
+    (written,) = set((tmp_path / "t" / "data").iterdir()) - files
+    assert written.stat().st_size < 5 * len(text)
+    for table in (lance_io.dataset(uri), lance.dataset(uri)):
+        assert table.to_table().to_pydict() == {"k": [7, 37], **made.to_pydict()}
+    shown = lance_io.dataset(uri).to_table(columns=["n"], with_row_id=True, include_deleted_rows=True)
+    assert shown["n"].to_pylist() == [7] * 37 + [37] * 23
+
+
 async def test_the_asynchronous_methods(tmp_path: Path) -> None:
     theirs, ours = pair(tmp_path)
     threads = set()
