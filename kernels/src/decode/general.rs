@@ -16,6 +16,8 @@ const LZ4_RATIO_MAX: usize = 255;
 /// Up to this many bytes (or this many times the input) a zstd size is believed; beyond, memory follows the data.
 const ZSTD_BELIEVED_BYTES: usize = 1 << 20;
 const ZSTD_BELIEVED_RATIO: usize = 64;
+/// What such memory begins with, and grows by at least.
+const STREAMED_BYTES_MIN: usize = 64 << 10;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// How many bytes a buffer may decompress to.
@@ -132,17 +134,29 @@ fn inflate_lz4(input: &[u8], limit: Limit, out: &mut Vec<u8>) -> Checked<()> {
     }
 }
 
-/// Decompress a frame without believing a size: memory grows with what really comes out.
+/// Decompress a frame without believing a size: memory grows with what really comes out, up to what is announced, so that
+/// none is left over.
 fn stream_zstd(frame: &[u8], limit: Limit, out: &mut Vec<u8>) -> Checked<()> {
-    if let Ok(Some(size)) = zstd::zstd_safe::get_frame_content_size(frame) {
-        limit.check(size)?;
-    }
     let bytes_max = limit.expected.min(limit.allowed);
-    let decoder = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad_frame)?.single_frame();
-    decoder.take((bytes_max as u64).saturating_add(1)).read_to_end(out).map_err(bad_frame)?;
-    match out.len() {
-        made if made <= bytes_max => Ok(()),
-        _ if limit.allowed < limit.expected => Err(Fault::TooLarge { bytes: u64::MAX, bytes_max }),
-        _ => damaged!("a zstd frame holds more than {bytes_max} bytes"),
+    let announced = match zstd::zstd_safe::get_frame_content_size(frame) {
+        Ok(Some(size)) => limit.check(size)?.min(bytes_max),
+        _ => bytes_max,
+    };
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad_frame)?.single_frame();
+    while out.len() < announced {
+        if out.len() == out.capacity() {
+            reserve(out, (announced - out.len()).min(out.len().max(STREAMED_BYTES_MIN)))?;
+        }
+        let room = out.capacity().min(announced) - out.len();
+        if decoder.by_ref().take(room as u64).read_to_end(out).map_err(bad_frame)? < room {
+            return Ok(());
+        }
+    }
+    match decoder.read(&mut [0]).map_err(bad_frame)? {
+        0 => Ok(()),
+        _ if announced == limit.allowed && limit.allowed < limit.expected => {
+            Err(Fault::TooLarge { bytes: u64::MAX, bytes_max })
+        }
+        _ => damaged!("a zstd frame holds more than {announced} bytes"),
     }
 }

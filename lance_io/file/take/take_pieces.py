@@ -96,7 +96,7 @@ class PiecewiseTake:
     def _read(self, by_pick: list[list[FileTake]], num_rows: list[int]) -> FilesSteps[Taken]:
         is_bounded = sum(num_rows) > 1 and self._piece_bytes != ANY_BYTES and not self._projection.has_width
         room = DecodeRoom(int(_SURPRISE * WHOLE_BYTES)) if is_bounded else None
-        return (yield from read_prepared(self._context, self._projection, by_pick, num_rows, self._layout, room))
+        return read_prepared(self._context, self._projection, by_pick, num_rows, self._layout, room)
 
     def _all_rows(self) -> FilesSteps[tuple[list[Pick], Taken]]:
         assert self._by_pick is not None, "files are open"
