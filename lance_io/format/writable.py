@@ -175,7 +175,8 @@ def _check_dictionary(name: str, logical: str) -> None:
 
 def with_read_marks(schema: Schema) -> Schema:
     """The schema with `true` as the mark of each packed struct: pylance packs for others, too, and reads only that."""
-    if all([_has_read_mark(field) for field in [*schema.walk()] if field.metadata]):  # where the mark would be
+    nested = [field for field in schema.fields if field.children]  # most columns of wide tables are plain
+    if all(_has_read_mark(each) for field in nested for each in field.walk()):
         return schema
     return Schema(tuple(map(_marked_as_read, schema.fields)), dict(schema.metadata))
 

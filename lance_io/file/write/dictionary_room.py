@@ -23,10 +23,8 @@ _NARROW_BITS: Final = 16  # four thousand million values of wider indices are in
 
 def has_narrow_dictionaries(schema: Schema) -> bool:
     """Whether a column, at any depth, is a dictionary with indices of 8 or 16 bits."""
-    return any(
-        field.logical_type.startswith("dict:") and field.arrow_type.index_type.bit_width <= _NARROW_BITS
-        for field in [*schema.walk()]
-    )
+    dictionaries = [field for field in schema.walk() if field.logical_type[:5] == "dict:"]
+    return any(field.arrow_type.index_type.bit_width <= _NARROW_BITS for field in dictionaries)
 
 
 class DictionaryRoom:
