@@ -121,6 +121,18 @@ def test_files_are_known_and_their_rows_those_of_pylance(folder: Path, counted: 
     assert ours.to_table(["struct.y", "list"]).equals(theirs.to_table(["struct.y", "list"]))
 
 
+@pytest.mark.parametrize(("letters", "are_known"), [(9, True), (20_000, False)])
+def test_compressed_dictionaries_of_short_words(
+    letters: int, are_known: bool, tmp_path: Path, counted: Counted
+) -> None:
+    """Items of a few hundred bytes become little, however often they occur; long ones are decoded in pieces."""
+    words = ["" if number == 0 else f"{number}" * letters for number in range(6)]
+    rows = pa.table({"word": [words[number % 6] for number in range(6000)], "id": range(6000)})
+    lance.write_dataset(rows, str(tmp_path / "t"), max_rows_per_file=200)
+    assert opened(tmp_path / "t").to_table().equals(rows)
+    assert counted.known == (30 if are_known else 0)
+
+
 def test_batches_end_where_fragments_do(folder: Path) -> None:
     ours, theirs = opened(folder), lance.dataset(str(folder))
     for options in ({}, {"batch_size": 25}, {"batch_size": 100, "strict_batch_size": True}):

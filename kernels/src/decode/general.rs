@@ -18,7 +18,7 @@ const ZSTD_BELIEVED_BYTES: usize = 1 << 20;
 const ZSTD_BELIEVED_RATIO: usize = 64;
 /// What such memory begins with, and grows by at least.
 const STREAMED_BYTES_MIN: usize = 64 << 10;
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+pub const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// How many bytes a buffer may decompress to.
 #[derive(Clone, Copy)]

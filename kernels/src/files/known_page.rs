@@ -10,7 +10,8 @@
 
 use crate::buffer::OwnedBuffer;
 use crate::container::columns::Wire;
-use crate::decode::codec::{Codec, Program};
+use crate::decode::codec::{Codec, Program, Scheme};
+use crate::decode::general::ZSTD_MAGIC;
 use crate::error::invalid;
 use crate::levels::layers::LayerOut;
 use crate::levels::leaf::LeafParts;
@@ -23,6 +24,8 @@ use pyo3::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Times the bytes of its file that a page with a compressed dictionary may become.
+const GROWTH_MAX: u64 = 64;
 const NUM_DICTIONARY_ITEMS: u8 = 0x28;
 const NUM_ITEMS: u8 = 0x48;
 
@@ -266,6 +269,9 @@ impl MiniBlock {
         let mut next = || places.next().and_then(|place| file.get(place.start..place.end));
         let (words, chunks) = (next()?, next()?);
         let items = if self.dictionary.is_some() { next()? } else { &[] };
+        if !self.fits(items, found, file.len()) {
+            return None;
+        }
         let repetition = if self.has_lists { next()? } else { &[] };
         let dictionary = self.dictionary.clone(); // room: a reference
         let whole = Whole {
@@ -280,6 +286,19 @@ impl MiniBlock {
             repetition,
         };
         whole.decode(page).ok()
+    }
+
+    /// Whether values that are items of a compressed dictionary become few bytes, as its frame announces; what may
+    /// become many is left to those who decode in pieces.
+    fn fits(&self, items: &[u8], found: &Found<'_>, file_bytes: usize) -> bool {
+        let Some(Codec::General { scheme, .. }) = self.dictionary.as_deref() else { return true };
+        let announced = match scheme {
+            Scheme::Lz4 => items.first_chunk().map(|head| u64::from(u32::from_le_bytes(*head))),
+            Scheme::Zstd if items.starts_with(&ZSTD_MAGIC) => None,
+            Scheme::Zstd => items.first_chunk().map(|head| u64::from_le_bytes(*head)),
+        };
+        let bytes_max = (file_bytes as u64).saturating_mul(GROWTH_MAX);
+        announced.is_some_and(|bytes| bytes.saturating_mul(found.num_items) <= bytes_max)
     }
 }
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 
 from lance_io import _kernels
-from lance_io.encodings.decoded_size import decoded_bound
+from lance_io.encodings.decoded_size import decoded_bound, has_packed_dictionary
 from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
 from lance_io.file.open.open_file import open_ending
 from lance_io.file.scan.templates import page_templates
@@ -81,6 +81,11 @@ class _Shape:
     columns: list[tuple[int, ...]]
     headers: dict[int, bytes]
     pages: list[list[PageTemplate]]
+
+
+def _is_bounded(page: PageLayout) -> bool:
+    """Whether messages say what such pages become; of compressed dictionaries the kernel looks into each file."""
+    return has_packed_dictionary(page) or decoded_bound(page, page.num_rows, 0) is not None
 
 
 class FileTemplates:
@@ -187,7 +192,7 @@ class FileTemplates:
             is_shared = len(path.nodes) == 1 and path.members is None and version != V2_0
             template = alike.get(key) if is_shared else None
             template = templates.template_of(pages[0], infos) if template is None else template
-            if template is None or decoded_bound(pages[0], pages[0].num_rows, 0) is None:  # it may become anything
+            if template is None or not _is_bounded(pages[0]):
                 return None
             if is_shared:
                 alike[key] = template
