@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from lance_io.file.scan import readahead as readaheads
     from lance_io.file.scan import scan_async, scan_sync
     from lance_io.file.scan.batches import JoinedBatch
+    from lance_io.file.scan.read_gate import ReadGate
     from lance_io.file.scan.readahead import Span
     from lance_io.file.take.take_files import Items, Taken
     from lance_io.format.schema import Field
+    from lance_io.io.scheduler import Merge
     from lance_io.levels.layout import BatchLayout
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
@@ -142,13 +144,15 @@ class TableReader:
         pieces_ahead: int | None = None,
         spans_ahead: int | None = None,
         first_rows: int | None = None,
+        gate: ReadGate | None = None,
     ) -> Generator[ScanBatch | JoinedBatch, None, None]:
         """As `scan_sync`, but small spans that were decoded together stay together, whatever `batch_rows` is.
 
         first_rows  of the first batch, where the consumer may want no more: the scan begins with them, and goes ahead
                     twice as far with what is taken (`scan/slow_start.py`); None to go ahead at once
+        gate        bounds how far it goes ahead instead
         """
-        ahead = readaheads.readahead(pieces_ahead, spans_ahead, first_rows)
+        ahead = readaheads.readahead(pieces_ahead, spans_ahead, first_rows, gate)
         batches = scan_sync.scan_sync(self.context, self.projection, spans, batch_rows, ahead)
         return self._checked_sync(spans, batches) if self.context.checks_values else batches
 
@@ -161,14 +165,18 @@ class TableReader:
         pieces_ahead: int | None = None,
         spans_ahead: int | None = None,
         first_rows: int | None = None,
+        gate: ReadGate | None = None,
+        merge: Merge = "scan",
     ) -> AsyncGenerator[ScanBatch, None]:
         """The same on the engine's loop; the bytes of all spans ahead are requested, as far as the budget goes.
 
         in_order    False for the batches of whichever span has one ready; those of one span still come in row order
-        first_rows  see `scan_joined`; of no effect without order
+        first_rows, gate  see `scan_joined`; of no effect without order
+        merge       see `Readahead`
         """
-        driver = scan_async.scan if in_order or len(spans) < 2 else scan_async.scan_unordered
-        ahead = readaheads.readahead(pieces_ahead, spans_ahead, first_rows if driver is scan_async.scan else None)
+        is_ordered = in_order or len(spans) < 2
+        driver = scan_async.scan if is_ordered else scan_async.scan_unordered
+        ahead = readaheads.readahead(pieces_ahead, spans_ahead, first_rows if is_ordered else None, gate, merge)
         batches = driver(self.context, self.projection, spans, batch_rows, ahead)
         return self._check_values(spans, batches) if self.context.checks_values else batches
 

@@ -99,34 +99,6 @@ def test_scans_hold_a_few_batches_of_what_is_decoded(compressed: str, how: str) 
     assert grown <= PEAK_MIB
 
 
-HELD = """
-import sys
-import lance_io
-
-
-def resident():
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS"))
-
-
-ds = lance_io.dataset(sys.argv[1])
-assert next(ds.to_batches(["m"], limit=1)).num_rows == 1
-before = resident()
-held = list(ds.to_batches(["m"], batch_size=7))
-print(sum(batch.nbytes for batch in held) >> 20, (resident() - before) >> 20)
-"""
-
-
-def test_values_that_were_decompressed_take_no_more_than_they_are(tmp_path: Path) -> None:
-    """Pages of 7 MiB: memory that doubled as they came had 8."""
-    uri = write(str(tmp_path / "t"), 280, "2.0", 280)
-    command = [sys.executable, "-c", HELD, uri]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
-    given, grown = map(int, done.stdout.split())
-    assert given >= 280
-    assert grown <= 1.05 * given + 12
-
-
 BLOBS = """
 import asyncio, sys
 import lance_io

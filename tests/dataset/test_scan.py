@@ -339,7 +339,8 @@ def test_statistics_are_reported_when_a_scan_ends(mixed_uri: str) -> None:
 
 
 def test_the_plan_names_what_is_read_first_and_later(mixed_uri: str) -> None:
-    plan = lance_io.dataset(mixed_uri).scanner(["s"], filter=pc.field("doubled") > 100).explain_plan()
+    condition = pc.field("doubled") > 100
+    plan = lance_io.dataset(mixed_uri).scanner(["s"], filter=condition, late_materialization=True).explain_plan()
     assert plan.index("ReadLate: projection=[s]") < plan.index("Filter") < plan.index("projection=[doubled]")
     assert "bytes_read" in lance_io.dataset(mixed_uri).scanner(["s"]).analyze_plan()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,3 +38,32 @@ def test_large_memory_is_asked_for_in_large_pages(tmp_path: Path, num_mib: int) 
         buffer, *_ = _kernels.read_ranges(file.fileno(), *whole, 0, 1, None)
     middle = np.frombuffer(memoryview(buffer), dtype=np.uint8)[num_mib * MIB // 2 :]
     assert "hg" in advice_at(middle.ctypes.data)
+
+
+HELD = """
+import sys
+import zstandard
+from lance_io import _kernels
+
+
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) >> 10 for line in status if line.startswith("VmRSS"))
+
+
+frame = zstandard.compress(bytes(7 << 20))
+size = (7 << 20).to_bytes(8, "little") if sys.argv[1] == "sized" else b""
+_kernels.inflate(size + frame, 2, 1 << 31)
+before = resident()
+held = [_kernels.inflate(size + frame, 2, 1 << 31) for _ in range(30)]
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is resident")
+@pytest.mark.parametrize("kind", ["sized", "bare"])
+def test_what_is_decompressed_takes_no_more_than_it_is(kind: str) -> None:
+    """30 times 7 MiB: memory that doubled as they came had 8 each."""
+    command = [sys.executable, "-c", HELD, kind]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert 200 <= int(done.stdout) <= 220

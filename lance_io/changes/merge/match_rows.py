@@ -33,7 +33,7 @@ from lance_io.plans.streams import EachInPlan
 from lance_io.reads.memory_limit import has_width, scan_bounds
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
-from lance_io.reads.scan.scan_plan import width_bytes
+from lance_io.reads.scan.value_widths import width_bytes
 from lance_io.reads.takes.take_rows import take_row_addresses
 from lance_io.reads.version.column_lists import OutputColumn, Projection, project
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import FileColumns
     from lance_io.file.scan import batch_pieces
     from lance_io.file.scan.page_slices import Piece
-    from lance_io.file.scan.slow_start import Borders
+    from lance_io.file.scan.read_gate import ReadGate
+    from lance_io.file.scan.slow_start import Borders, Pace
+    from lance_io.io.scheduler import Merge
     from lance_io.store.profile import StoreProfile
 
     Span = tuple[FragmentSource, int, int]
@@ -56,15 +58,21 @@ class Readahead:
     spans   begun behind the one that the consumer is in; None for as many as the driver sees fit
     is_asked_for  the caller gave `pieces`: small ones then do not share jobs, so that their number is what was asked
     first_rows    of the first batch, of a scan that begins with that; None for one that goes ahead at once
+    gate          bounds the scan instead
+    merge         which gaps are read over on stores that are waited for: those of a take, where others may be wanted
     """
 
     pieces: int = PIECES_AHEAD
     spans: int | None = None
     is_asked_for: bool = False
     first_rows: int | None = None
+    gate: ReadGate | None = None
+    merge: Merge = "scan"
 
-    def slow_start(self, spans: Sequence[Span], profile: StoreProfile) -> SlowStart | None:
-        """What bounds a scan of these spans that begins with few rows."""
+    def pace(self, spans: Sequence[Span], profile: StoreProfile) -> Pace | None:
+        """How far a scan of these spans may go ahead; None as far as the other bounds allow."""
+        if self.gate is not None:
+            return self.gate
         return None if self.first_rows is None else SlowStart(spans, self.first_rows, profile)
 
     @property
@@ -76,9 +84,22 @@ class Readahead:
 DEFAULT_READAHEAD: Final = Readahead()
 
 
-def readahead(pieces: int | None, spans: int | None, first_rows: int | None = None) -> Readahead:
+def readahead(
+    pieces: int | None,
+    spans: int | None,
+    first_rows: int | None = None,
+    gate: ReadGate | None = None,
+    merge: Merge = "scan",
+) -> Readahead:
     """What was asked for, and defaults for the rest."""
-    return Readahead(pieces or PIECES_AHEAD, spans or None, is_asked_for=pieces is not None, first_rows=first_rows)
+    return Readahead(
+        pieces or PIECES_AHEAD,
+        spans or None,
+        is_asked_for=pieces is not None,
+        first_rows=first_rows,
+        gate=gate,
+        merge=merge,
+    )
 
 
 def _piece_bytes(context: ReadContext) -> int:

@@ -181,7 +181,9 @@ class _Jobs:
         self._projection = projection
         self._spans = spans
         self._ahead = ahead
-        self._start = ahead.slow_start(spans, context.store.profile)
+        self._start = ahead.pace(spans, context.store.profile)
+        if ahead.gate is not None:
+            ahead.gate.listener = self._go_on
         self._next_span = 0
         self._opening: deque[asyncio.Task[list[_Job]]] = deque()
         self._opening_bytes = 0  # of their files
@@ -191,7 +193,7 @@ class _Jobs:
         self._requested_bytes = 0
         self._ahead_bytes = context.io_buffer_bytes or IO_BUFFER_BYTES
         spares().trim()
-        self._scheduler = context.scheduler("scan")
+        self._scheduler = context.scheduler(ahead.merge)
         self._pool = context.pool
         self._claims = Claims(ahead_bytes_max(cpu_count()))
         self.part_room = PartRoom(self._pool.charge, partial(_has_room, self._pool))  # which does not refer to this
@@ -260,6 +262,10 @@ class _Jobs:
         if self._start is None:
             return
         self._start.gave(num_rows)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin what may be begun by now."""
         while self._later and (self._later[0][1].is_begun or self._reaches(*self._later[0])):
             self._later.popleft()[1].begin()
         self._open_ahead()
@@ -323,6 +329,8 @@ class _Jobs:
 
     async def aclose(self) -> None:
         """Cancel everything that is under way and wait until it is."""
+        if self._ahead.gate is not None:
+            self._ahead.gate.listener = None
         waiting: list[asyncio.Future[Any]] = []
         for opening in self._opening:
             if opening.done() and not opening.cancelled() and opening.exception() is None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.scan.page_slices import Piece
     from lance_io.file.scan.readahead import Span
-    from lance_io.file.scan.slow_start import SlowStart
+    from lance_io.file.scan.slow_start import Pace
 
 TURNS_MIN: Final = 4  # jobs that each of those under way is followed by: with few large ones a core idles at the end
 OPENED_MAX: Final = 64  # files that are opened together
@@ -138,7 +138,7 @@ class _Ahead:
         projection: Projection,
         spans: Sequence[Span],
         ahead: Readahead = DEFAULT_READAHEAD,
-        start: SlowStart | None = None,
+        start: Pace | None = None,
         first: int = 0,
     ) -> None:
         spares().trim()
@@ -161,6 +161,8 @@ class _Ahead:
         self._group_bytes = (
             group_bytes(self._held.num_cpus) if self._files_per_job == 1 else limits.SCAN_JOB_BYTES
         )  # other threads have files
+        if ahead.gate is not None:
+            ahead.gate.listener = self._fill
         try:
             self._fill()
         except BaseException:  # some jobs may have begun
@@ -227,8 +229,8 @@ class _Ahead:
             self._held.give_back(job)
         return arrays
 
-    def _fill(self) -> None:
-        while len(self._jobs) < self._ahead.pieces and self._begins_job:
+    def _fill(self, *, is_needed: bool = False) -> None:
+        while len(self._jobs) < self._ahead.pieces and (self._begins_job or (is_needed and not self._jobs)):
             job = _Job(self._decode)
             while not job or self._goes_into(job):
                 assert self._next is not None, "looked at above"
@@ -239,9 +241,11 @@ class _Ahead:
     @property
     def _begins_job(self) -> bool:
         """Whether the next piece may be begun: there is one, and it is needed now or has a place and room."""
-        if self._next is None or not self._jobs:
-            return self._next is not None
+        if self._next is None:
+            return False
         index, _, piece = self._next
+        if not self._jobs:
+            return self._ahead.gate is None or self._reaches(index, piece.row_start)
         if not (self._is_near(index, self._jobs[0]) and self._reaches(index, piece.row_start)):
             return False
         return self._held.has_turn(piece.num_bytes, piece.expected_bytes, len(self._jobs))
@@ -270,8 +274,10 @@ class _Ahead:
 
     def before(self, span_index: int, row: int) -> bool:
         """True when the next piece belongs to the span and starts before the row."""
-        if not self._jobs:
-            return False
+        if not self._jobs:  # the gate was closed before it
+            if self._next is None or self._next[0] != span_index or self._next[2].row_start >= row:
+                return False
+            self._fill(is_needed=True)
         index, piece = self._jobs[0].first
         return index == span_index and piece.row_start < row
 
@@ -321,6 +327,8 @@ class _Ahead:
 
     def close(self) -> None:
         """See `JobQueue`."""
+        if self._ahead.gate is not None:
+            self._ahead.gate.listener = None
         self._jobs.close()
 
 
@@ -332,7 +340,7 @@ def scan_sync(
     ahead: Readahead,
 ) -> Generator[ScanBatch | JoinedBatch, None, None]:
     """See `TableReader.scan_joined`."""
-    start = ahead.slow_start(spans, context.store.profile)
+    start = ahead.pace(spans, context.store.profile)
     for first, end, leaves in small_runs(context, projection, spans, ahead):
         yield from _scan_run(context, projection, spans[first:end], first, leaves, batch_rows, ahead, start)
 
@@ -345,7 +353,7 @@ def _scan_run(
     leaves: LeafColumns | None,
     batch_rows: int | None,
     ahead: Readahead,
-    start: SlowStart | None,
+    start: Pace | None,
 ) -> Generator[ScanBatch | JoinedBatch, None, None]:
     """The batches of some spans; `first` is the number of the first one, `leaves` what all have if they are small."""
     if leaves is not None:
@@ -362,7 +370,7 @@ def _scan_pieces(
     first: int,
     batch_rows: int | None,
     ahead: Readahead,
-    start: SlowStart | None,
+    start: Pace | None,
 ) -> Generator[ScanBatch, None, None]:
     """The batches of some spans; `first` is the number of the first one."""
     pieces = _Ahead(context, projection, spans, ahead, start, first)

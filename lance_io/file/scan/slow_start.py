@@ -8,7 +8,7 @@ eight ... After some ten batches the scan is as far ahead as any other, in four 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -24,6 +24,19 @@ AHEAD_MAX: Final = 7  # times what was given: batches come many at once, and do 
 SMALL_PIECES: Final = 2  # that so many are small is worth a request each
 FINE_BYTES_MIN: Final = 4096  # about a chunk
 NOWHERE: Final = np.empty(0, dtype=np.int64)
+
+
+class Pace(Protocol):
+    """How far a scan may go ahead of its consumer."""
+
+    def gave(self, num_rows: int, /) -> None:
+        """A batch of so many rows was taken."""
+
+    def reaches(self, span_index: int, row: int | None = None, /) -> bool:
+        """Whether what begins with this row of the file, or with a span, may be begun ahead of need."""
+
+    def borders(self, span_index: int, /) -> Borders | None:
+        """Where the rows of a span are cut, so that a scan can stop there."""
 
 
 class SlowStart:

@@ -10,9 +10,9 @@ such rows and asks for the rest of their columns in one take (`Late`). The drive
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,15 +20,13 @@ import pyarrow as pa
 
 from lance_io import compute as pc
 from lance_io.file.scan.batches import JoinedBatch, ScanBatch
-from lance_io.levels.arrays import booleans, memory_bytes
-from lance_io.levels.join import TooManyValues
+from lance_io.levels.arrays import booleans
 from lance_io.levels.retype import batch_as, concat
-from lance_io.levels.row_bytes import fixed_bits
-from lance_io.limits import MIB
 from lance_io.plans.streams import Items
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import kept_runs
-from lance_io.reads.scan.span_rows import Joined, Rows, Spans, halves_of_rows
+from lance_io.reads.scan.late_columns import LateColumns, has_dictionary
+from lance_io.reads.scan.span_rows import Joined, Rows, Spans
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
@@ -36,24 +34,20 @@ if TYPE_CHECKING:
 
     from lance_io.file.open.leaf_projection import Projection as FileProjection
     from lance_io.filters import Predicate
-    from lance_io.format.schema import Field
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
     from lance_io.reads.blobs.blob_values import BlobBinaries
     from lance_io.reads.rows.read_rows import RowReader
     from lance_io.reads.rows.row_arithmetic import LiveRows
     from lance_io.reads.rows.row_columns import RowColumns
+    from lance_io.reads.scan.late_choice import LateCosts
+    from lance_io.reads.scan.late_scan import LateScan
     from lance_io.reads.version.column_lists import Projection
     from lance_io.spans import IntArray
 
     Batch = ScanBatch | JoinedBatch
     Cut = Callable[[list[tuple[int, pa.RecordBatch]]], Iterable[Any]]
 
-LATE_ROWS_FIRST = 16  # rows of columns that may be large are read late at first where a round takes time, else one,
-LATE_GROWTH = 32  # and so many times as many next,
-LATE_BYTES = 16 * MIB  # up to about this
-NARROW_BITS = 8 * 1024  # of a value, with which 64 Ki rows are that much
-WAITING_BYTES_MAX = 64 * MIB  # of rows whose other columns are not read yet
 RUN_ROWS_MIN = 1024  # fewer rows between two deleted ones on average: copying them together beats slicing
 
 
@@ -83,6 +77,7 @@ class ScanPlan:
     predicate      the filter, or None
     skip, limit    rows to leave out of what passes the filter, and how many to give after that (None: all)
     keep_deleted   deleted rows are part of the result, with a null row id
+    late_costs     by which the scan decides how late columns are read; None where each row is taken
     num_batches, num_batches_skipped  batches of files of version 0.1 whose statistics were looked at, and those of them
                    that are not read
     """
@@ -99,6 +94,7 @@ class ScanPlan:
     skip: int = 0
     limit: int | None = None
     keep_deleted: bool = False
+    late_costs: LateCosts | None = None
     num_batches: int = 0
     num_batches_skipped: int = 0
 
@@ -108,22 +104,13 @@ class ScanPlan:
         return sum(span.end - span.start for span in self.spans)
 
 
-def _is_narrow(field: Field) -> bool:
-    """Whether the type of a field says that as many values as are read at once are small."""
-    bits = fixed_bits(field.arrow_type)
-    return bits is not None and bits <= NARROW_BITS
-
-
-def _has_dictionary(field: Field) -> bool:
-    return any([pa.types.is_dictionary(one.arrow_type) for one in field.walk()])
-
-
 class Pipeline:
     """The state of one scan. Feed it batches by `prepare` and `push`, then call `finish`; stop when `done`.
 
     late_reader  reads `plan.late` for chosen rows; None when there are none
     binaries     reads the bytes of blob columns that are wanted as binary; None when there are none
     late_rows    how many rows are collected for one late read
+    late_scan    reads late columns of runs of rows; None where each row is taken
     apart        whether rows of several spans, all of them, are given out span by span
     """
 
@@ -134,21 +121,15 @@ class Pipeline:
         binaries: BlobBinaries | None,
         late_rows: int,
         *,
+        late_scan: LateScan | None = None,
         apart: bool = False,
     ) -> None:
         self._plan = plan
         self._apart = apart
-        self._late_reader = late_reader
+        self._late = None if late_reader is None else LateColumns(plan, late_reader, late_rows, late_scan)
         self._binaries = binaries
-        self._late_rows = late_rows
         self._skip = plan.skip
         self._left = plan.limit
-        self._waiting: list[Rows | Joined] = []
-        self._waiting_bytes = 0  # of the columns that were read early
-        late, early = [() if one is None else one.fields for one in (plan.late_read, plan.early_read)]
-        is_one = all(map(_is_narrow, late)) or any(map(_has_dictionary, (*early, *late)))  # each has one of its own
-        waits = late_reader is not None and not late_reader.is_local
-        self._late_step = sys.maxsize if is_one else LATE_ROWS_FIRST if waits else 1
         self._schema = plan.projection.arrow_schema
         self._retype = plan.projection.is_retyped
         wanted = set(plan.projection.system_names)
@@ -182,7 +163,7 @@ class Pipeline:
         if not self.is_filtered or self.is_limited or self._plan.skip:
             return False
         read = self._plan.early_read
-        return read is None or not any(map(_has_dictionary, read.fields))
+        return read is None or not any(map(has_dictionary, read.fields))
 
     def prepare(self, batches: list[Batch]) -> Sequence[Rows | Spans | Joined]:
         """What passes the filter of batches with the columns of `plan.early`. Runs in any thread.
@@ -213,38 +194,21 @@ class Pipeline:
         """
         for rows in prepared:
             kept = rows if isinstance(rows, Spans) else self._limit(rows)
-            if not kept.num_rows:
+            if kept.num_rows:
+                self._add_system(kept, self._output_system)
+            elif self._late is None:
                 continue
-            self._add_system(kept, self._output_system)
-            if self._late_reader is None:
+            if self._late is None:
                 is_split = self._apart and isinstance(kept, Spans)
                 yield from self._give(kept.columns, kept.counts, cut, is_split=is_split)
                 continue
             assert not isinstance(kept, Spans), "there is a filter"
-            yield from self._wait(kept, cut)
-
-    def _wait(self, kept: Rows | Joined, cut: Cut) -> Stream:
-        """Have some rows wait for their late columns, which are read whenever enough do.
-
-        What values become is known when they are here: the first of those that may be large are few.
-        """
-        start = 0
-        while start < kept.num_rows:
-            rows_max = min(self._late_rows, self._late_step)
-            waiting = sum([one.num_rows for one in self._waiting])
-            few = max(1, rows_max - waiting) if self._late_step < sys.maxsize else kept.num_rows
-            part = kept.slice(start, min(kept.num_rows, start + few))
-            self._waiting.append(part)
-            self._waiting_bytes += sum([memory_bytes(one) for one in part.columns.values()])
-            start += part.num_rows
-            is_last = self.done() and start == kept.num_rows
-            if is_last or waiting + part.num_rows >= rows_max or self._waiting_bytes >= WAITING_BYTES_MAX:
-                yield from self._read_late(cut)
+            yield from self._late.add(kept, partial(self._give, cut=cut), is_last=self.done())
 
     def finish(self, cut: Cut) -> Stream:
         """Give what is still to come when all batches are in; as `push`."""
-        if self._waiting:
-            yield from self._read_late(cut)
+        if self._late is not None:
+            yield from self._late.finish(partial(self._give, cut=cut))
 
     def count(self, batches: list[Batch]) -> int:
         """How many rows of batches pass the filter, whatever the limit; as `prepare`."""
@@ -352,42 +316,6 @@ class Pipeline:
         for name in names:
             made = [make(name, spans[span].place, offsets, with_deleted) for span, offsets in parts]
             rows.columns[name] = concat(made)
-
-    def _read_late(self, cut: Cut) -> Stream:
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        yield from self._complete(waiting, cut)
-
-    def _complete(self, waiting: list[Rows | Joined], cut: Cut) -> Stream:
-        """Read the late columns of some rows, and give them; in halves where dictionaries do not fit together."""
-        try:
-            columns, counts = yield from self._late_columns(waiting)
-        except TooManyValues:
-            halves = halves_of_rows(waiting)
-            if halves is None:
-                raise
-        else:
-            yield from self._give(columns, counts, cut)
-            return
-        for half in halves:
-            yield from self._complete(half, cut)
-
-    def _late_columns(self, waiting: list[Rows | Joined]) -> Plan[tuple[dict[str, pa.Array], list[tuple[int, int]]]]:
-        """All columns of some rows, and their spans, each with how many rows it has. Raises `TooManyValues`."""
-        assert self._late_reader is not None
-        picks: list[tuple[int, list[IntArray]]] = []
-        for span, offsets in chain.from_iterable(rows.parts for rows in waiting):
-            if not picks or picks[-1][0] != span:
-                picks.append((span, []))
-            picks[-1][1].append(offsets)
-        joined = [(span, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)) for span, pieces in picks]
-        arrays = yield from self._late_reader.read([(self._plan.spans[span].place, one) for span, one in joined])
-        if self._late_step < sys.maxsize:
-            row_bytes = sum(map(memory_bytes, arrays)) / sum([len(offsets) for _, offsets in joined])
-            self._late_step = max(1, min(self._late_step * LATE_GROWTH, int(LATE_BYTES / max(1, row_bytes))))
-        columns = dict(zip(self._plan.late, arrays, strict=True))
-        for name in waiting[0].columns:
-            columns[name] = concat([rows.columns[name] for rows in waiting])
-        return columns, [(span, len(offsets)) for span, offsets in joined]
 
     def _give(
         self, columns: dict[str, pa.Array], counts: list[tuple[int, int]], cut: Cut, *, is_split: bool = False

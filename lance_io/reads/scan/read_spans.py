@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.take.take_files import Taken
     from lance_io.format.schema import Field
+    from lance_io.io.scheduler import Merge
     from lance_io.plans.plan import Plan
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.reads.scan.pipeline import Span as RowSpan
@@ -64,7 +65,7 @@ class SpanReader:
     def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None) -> None:
         self._plan = plan
         self._batch_rows = batch_rows
-        self._in_order = options.scan_in_order is not False
+        self._in_order = options.scan_in_order is not False or plan.late_costs is not None
         self._how: dict[str, Any] = {
             "pieces_ahead": options.batch_readahead,
             "spans_ahead": options.fragment_readahead,
@@ -97,7 +98,8 @@ class SpanReader:
                     for batch in taken.batches(*(await drive_async(wanted))):
                         yield batch
             return
-        batches = self._reader.scan(self._spans, None, in_order=self._in_order, **self._how)
+        merge: Merge = "scan" if self._plan.late_read is None else "take"  # the bytes between may not be wanted
+        batches = self._reader.scan(self._spans, None, in_order=self._in_order, merge=merge, **self._how)
         try:
             async for batch in batches:
                 for part in self._parts(batch):

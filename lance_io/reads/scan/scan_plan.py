@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.plans.plan import Import
@@ -18,6 +16,7 @@ from lance_io.reads.checks.validation import check_unread
 from lance_io.reads.rows.deletions_and_ids import load_live, load_live_counts, load_row_columns
 from lance_io.reads.rows.row_arithmetic import LiveRows, live_starts
 from lance_io.reads.rows.row_columns import RowColumns
+from lance_io.reads.scan.late_plan import late_columns
 from lance_io.reads.scan.pipeline import ScanPlan, Span
 from lance_io.reads.version.column_lists import COMPILER, columns_key, project
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
-
-LATE_BYTES_LOCAL = 10  # wider values are worth a second look-up by row on local disk,
-LATE_BYTES_CLOUD = 1000  # and on an object store, where a look-up costs a round trip
-VARIABLE_BYTES = 64  # what a string or list counts as, not knowing it
 
 
 def scan_projection(state: DatasetState, options: ScanOptions) -> Projection:
@@ -83,7 +78,7 @@ def plan_columns(state: DatasetState, options: ScanOptions, projection: Projecti
     paths = {*projection.data_paths}
     if predicate is not None:
         paths |= {path for path in predicate.paths if path[0] not in SYSTEM_COLUMNS}
-    late = _late_columns(state, projection, predicate, options)
+    late, costs = late_columns(state, projection, predicate, options)
     early_names, early_read = _reads(state, {path for path in paths if path[0] not in late})
     late_names, late_read = _reads(state, {path for path in paths if path[0] in late})
     return ScanPlan(
@@ -99,6 +94,7 @@ def plan_columns(state: DatasetState, options: ScanOptions, projection: Projecti
         skip=0 if predicate is None else options.offset or 0,
         limit=None if predicate is None else options.limit,
         keep_deleted=bool(options.include_deleted_rows),
+        late_costs=costs,
     )
 
 
@@ -208,41 +204,6 @@ def _spans(
         start, finish = (begin, stop) if keep_deleted else live[place].span(begin, stop)
         spans.append(Span(place, start, finish))
     return tuple(spans), live
-
-
-def _late_columns(
-    state: DatasetState, projection: Projection, predicate: Predicate | None, options: ScanOptions
-) -> set[str]:
-    """Top-level columns to read only for the rows that pass the filter."""
-    if predicate is None:
-        return set()
-    needed = {path[0] for path in predicate.paths}
-    outputs = {path[0] for path in projection.data_paths} - needed
-    match options.late_materialization:
-        case bool(choice):
-            return outputs if choice else set()
-        case list(names):
-            chosen = project(state.schema, list(dict.fromkeys(names)))
-            return outputs & {path[0] for path in chosen.data_paths}
-        case _:
-            limit = LATE_BYTES_LOCAL if state.is_local else LATE_BYTES_CLOUD
-            return {name for name in outputs if width_bytes(state.schema.field(name).arrow_type) > limit}
-
-
-def width_bytes(dtype: pa.DataType) -> float:
-    """Bytes of one value, guessed where the type does not say."""
-    if isinstance(dtype, pa.BaseExtensionType):
-        return width_bytes(dtype.storage_type)
-    if pa.types.is_struct(dtype):
-        return sum(width_bytes(dtype.field(i).type) for i in range(dtype.num_fields))
-    if pa.types.is_fixed_size_list(dtype):
-        return float(dtype.list_size * width_bytes(dtype.value_type))
-    if pa.types.is_dictionary(dtype):
-        return width_bytes(dtype.index_type)
-    try:
-        return float(dtype.bit_width) / 8
-    except ValueError:  # no fixed width
-        return VARIABLE_BYTES
 
 
 def explain(state: DatasetState, plan: ScanPlan, options: ScanOptions) -> str:

@@ -1,20 +1,21 @@
-"""Rows of a scan on their way to its batches: of one span, of several, or what passed the filter of several. Pure."""
+"""Rows of a scan on their way to its batches: of one span, of all of several spans, of some of several spans."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from lance_io import compute as pc
-from lance_io.levels.arrays import numbers, true_positions
+from lance_io.levels.arrays import booleans, numbers, true_positions
 from lance_io.levels.portable import compact
 from lance_io.levels.retype import concat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lance_io.spans import IntArray
 
@@ -26,6 +27,7 @@ class Rows:
     """Rows of one span on their way: which they are, and the columns known so far, by name.
 
     first    offset of the first row
+    end      offset after the last row that was looked at, wanted or not
     chosen   i64[num_rows] offsets once rows were left out; None while they are `first .. first + num_rows`
     left     which of these are left, by position or as a mask, until somebody asks for their offsets
     """
@@ -36,6 +38,11 @@ class Rows:
     chosen: IntArray | None
     columns: dict[str, pa.Array]
     left: IntArray | pa.BooleanArray | None = None
+    end: int = -1
+
+    def __post_init__(self) -> None:
+        if self.end < 0:
+            self.end = self.first + self.num_rows
 
     @property
     def offsets(self) -> IntArray:
@@ -66,8 +73,38 @@ class Rows:
         if start == 0 and end == self.num_rows:
             return self
         sliced = {name: one.slice(start, end - start) for name, one in self.columns.items()}
-        chosen = None if self.is_run else self.offsets[start:end]
-        return Rows(self.span, self.first + start, end - start, chosen, sliced)
+        if self.is_run:
+            return Rows(self.span, self.first + start, end - start, None, sliced)
+        return Rows(self.span, self.first, end - start, self.offsets[start:end], sliced, end=self.end)
+
+    def runs(self, gap_rows: int, runs_max: int) -> list[Rows]:
+        """The rows from the first wanted one to the last, in parts between which more rows than that are not wanted.
+
+        runs_max  no parts where there would be more
+        """
+        if self.is_run or not self.num_rows:
+            return [self]
+        offsets = self.offsets
+        borders = np.flatnonzero(np.diff(offsets) > gap_rows) + 1
+        if len(borders) >= runs_max:
+            borders = borders[:0]
+        return [self._run(start, end) for start, end in pairwise([0, *borders.tolist(), self.num_rows])]
+
+    def _run(self, start: int, end: int) -> Rows:
+        first, last = int(self.offsets[start]), int(self.offsets[end - 1])
+        chosen = None if last - first + 1 == end - start else self.offsets[start:end]
+        columns = {name: one.slice(start, end - start) for name, one in self.columns.items()}
+        return Rows(self.span, first, end - start, chosen, columns, end=last + 1)
+
+    def row_at(self, number: int) -> int:
+        """The offset of one of the rows."""
+        return self.first + number if self.is_run else int(self.offsets[number])
+
+    def num_before(self, row: int) -> int:
+        """How many of the rows are before an offset."""
+        if self.is_run:
+            return max(0, min(self.num_rows, row - self.first))
+        return int(self.offsets.searchsorted(row))
 
     def keep(self, mask: pa.BooleanArray) -> Rows:
         """The rows where `mask` (without nulls) is true."""
@@ -75,15 +112,16 @@ class Rows:
         if num_rows == self.num_rows:
             return self
         if num_rows == 0:
-            return self.slice(0, 0)
+            none = {name: one.slice(0, 0) for name, one in self.columns.items()}
+            return Rows(self.span, self.first, 0, np.empty(0, dtype=np.int64), none, end=self.end)
         chosen = None if self.is_run else self.offsets
         if num_rows > self.num_rows * DENSE_MIN:
             columns = {name: compact(one).filter(mask) for name, one in self.columns.items()}
-            return Rows(self.span, self.first, num_rows, chosen, columns, mask)
+            return Rows(self.span, self.first, num_rows, chosen, columns, mask, self.end)
         kept = true_positions(mask)
         indices = numbers(kept)
         columns = {name: pc.take(compact(one), indices, boundscheck=False) for name, one in self.columns.items()}
-        return Rows(self.span, self.first, num_rows, chosen, columns, kept)
+        return Rows(self.span, self.first, num_rows, chosen, columns, kept, self.end)
 
 
 @dataclass(slots=True, eq=False)
@@ -116,14 +154,22 @@ class Joined:
 
     columns  known so far, by name
     parts    spans in order, each with the offsets of its rows
+    looked   runs of rows that were looked at: span, first offset, end, and how many of them passed; () for a part
     """
 
-    __slots__ = ("columns", "num_rows", "parts")
+    __slots__ = ("columns", "looked", "num_rows", "parts")
 
-    def __init__(self, columns: dict[str, pa.Array], parts: list[tuple[int, IntArray]], num_rows: int) -> None:
+    def __init__(
+        self,
+        columns: dict[str, pa.Array],
+        parts: list[tuple[int, IntArray]],
+        num_rows: int,
+        looked: Sequence[tuple[int, int, int, int]] = (),
+    ) -> None:
         self.columns = columns
         self.parts = parts
         self.num_rows = num_rows
+        self.looked = looked
 
     @classmethod
     def of(cls, sources: list[Rows | Spans], mask: pa.BooleanArray, names: Iterable[str]) -> Joined:
@@ -140,7 +186,33 @@ class Joined:
                 places = places + rows.first if rows.is_run else rows.offsets[places]
             parts.append((span, places))
         columns = _taken(sources, passing, names) if parts else {}
-        return cls(columns, parts, len(passing))
+        firsts = [(one.first, one.end) if isinstance(one, Rows) else (0, num_rows) for one, _, num_rows in spans]
+        counts = np.diff(bounds).tolist()
+        looked = [(span, *ends, count) for (_, span, _), ends, count in zip(spans, firsts, counts, strict=True)]
+        return cls(columns, parts, len(passing), looked)
+
+    @property
+    def num_looked(self) -> int:
+        """Of how many rows these are those that passed."""
+        return sum([end - first for _, first, end, _ in self.looked])
+
+    def positions(self) -> IntArray:
+        """Where these are among all rows that were looked at."""
+        found, before, parts = [], 0, iter(self.parts)
+        for _, first, end, count in self.looked:
+            if count:
+                found.append(next(parts)[1] + (before - first))
+            before += end - first
+        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+    def by_span(self) -> Iterator[Rows]:
+        """The rows of each run by themselves."""
+        before, parts = 0, iter(self.parts)
+        for span, first, end, count in self.looked:
+            offsets = next(parts)[1] if count else np.empty(0, dtype=np.int64)
+            columns = {name: one.slice(before, count) for name, one in self.columns.items()}
+            before += count
+            yield Rows(span, first, count, None if count == end - first else offsets, columns, end=end)
 
     @property
     def counts(self) -> list[tuple[int, int]]:
@@ -178,6 +250,24 @@ def _taken(sources: Sequence[Rows | Spans], passing: IntArray, names: Iterable[s
         return joined
     taken = numbers(np.concatenate(indices))
     return {name: pc.take(compact(column), taken, boundscheck=False) for name, column in joined.items()}
+
+
+def picked(arrays: Sequence[pa.Array], rows: Rows, start: int, num_rows: int) -> list[pa.Array]:
+    """Of these columns the rows that are wanted: slices, where these follow one another.
+
+    start, num_rows  of the columns: the first row, and how many
+    """
+    first, last = rows.row_at(0) - start, rows.row_at(rows.num_rows - 1) - start
+    if last - first + 1 == rows.num_rows:
+        return [one.slice(first, rows.num_rows) for one in arrays]
+    offsets = rows.offsets - start
+    if rows.num_rows > num_rows * DENSE_MIN:
+        mask = np.zeros(num_rows, dtype=np.bool_)
+        mask[offsets] = True
+        chosen = booleans(mask)
+        return [compact(one).filter(chosen) for one in arrays]
+    indices = numbers(offsets)
+    return [pc.take(compact(one), indices, boundscheck=False) for one in arrays]
 
 
 def halves_of_rows(waiting: list[Rows | Joined]) -> tuple[list[Rows | Joined], list[Rows | Joined]] | None:

@@ -19,6 +19,7 @@ from lance_io.plans.cpu_requests import Begin, Result
 from lance_io.plans.streams import Close, Items, Next, Open
 from lance_io.reads.blobs.blob_values import wanted_binaries
 from lance_io.reads.rows.read_rows import RowReader
+from lance_io.reads.scan.late_scan import LateScan
 from lance_io.reads.scan.pipeline import Pipeline
 from lance_io.reads.scan.read_spans import SpanReader
 from lance_io.runtime import cpu_count
@@ -65,7 +66,8 @@ class ScanRun:
     ) -> None:
         late = None if plan.late_read is None else RowReader(state, plan.late_read)
         binaries = wanted_binaries(state, plan.projection)
-        self._pipeline = Pipeline(plan, late, binaries, batch_rows or LATE_ROWS, apart=apart)
+        scan = None if plan.late_costs is None else LateScan(state, plan, options, plan.late_costs)
+        self._pipeline = Pipeline(plan, late, binaries, batch_rows or LATE_ROWS, late_scan=scan, apart=apart)
         self._reader = SpanReader(state, plan, options, batch_rows)
         self._watch = watch
 

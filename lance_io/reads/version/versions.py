@@ -119,14 +119,15 @@ def manifest_times(location: Location, session: Session) -> Plan[dict[int, datet
     its own clock, and nothing in a table says that these agree.
     """
     files = yield from list_versions(location.store, location.path)
-    times = {file.version: session.cache.get(_time_key(location, file)) for file in files}
-    unknown = [file for file in files if times[file.version] is None]
+    cached = {file.version: session.cache.get(_time_key(location, file)) for file in files}
+    unknown = [file for file in files if cached[file.version] is None]
+    times: dict[int, int] = {version: known for version, known in cached.items() if known is not None}
     found: list[int] = yield from read_each(location, session, unknown, decode_time, TIME_BYTES)
     for file, timestamp_ns in zip(unknown, found, strict=True):
         times[file.version] = timestamp_ns
         if file.etag is not None:
             session.cache.put(_time_key(location, file), timestamp_ns, TIME_ENTRY_BYTES)
-    return {version: time_of(timestamp_ns) for version, timestamp_ns in times.items()}
+    return {file.version: time_of(times[file.version]) for file in files}
 
 
 def _time_key(location: Location, file: VersionFile) -> tuple[str, str, str, str | None]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import LeafColumns, Projection
     from lance_io.file.scan.batches import ScanBatch
     from lance_io.file.scan.readahead import Readahead, Span
-    from lance_io.file.scan.slow_start import SlowStart
+    from lance_io.file.scan.slow_start import Pace
 
     Batch = ScanBatch | JoinedBatch
 
@@ -147,7 +147,7 @@ class SmallFiles:
         first: int,
         leaves: LeafColumns,
         ahead: Readahead,
-        start: SlowStart | None = None,
+        start: Pace | None = None,
     ) -> None:
         spares().trim()
         self._context = context

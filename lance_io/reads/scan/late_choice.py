@@ -1,0 +1,155 @@
+"""How a filtered scan reads its late columns: row by row, or all rows of a run of which nearly all pass.
+
+    before the first row       are columns worth a look at the filter first?          `worth_waiting`
+    rows that were filtered    are their late columns taken, or read without gaps?    `LateCosts.reads_all`
+
+Both are functions of sizes, of the store's costs and of the rows that passed: the same question has the same answer in
+each process, and nothing is read for it. `docs/decisions/017-late-columns.md` has the numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lance_io.limits import KIB, MIB
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from lance_io.spans import IntArray
+    from lance_io.store.costs import RequestCosts
+    from lance_io.store.profile import StoreProfile
+
+LATE_BYTES_LOCAL: Final = 10  # narrower values are decoded faster than chosen rows of them are found,
+LATE_BYTES_CLOUD: Final = 1000  # and read, where looking them up costs a round trip and each is looked up
+TOGETHER_BYTES: Final = 2 * MIB  # of late columns: reading all of them takes hardly longer than a round
+BEHIND_BYTES: Final = 4 * MIB  # of pages that reach over the end of a run, about half of one,
+BEHIND_BYTES_LOCAL: Final = 1 * MIB  # and what of it is under way before it is known
+ROWS_GROWTH: Final = 32  # times as many rows are taken next, where only values say how large they are
+GAP_BYTES_LOCAL: Final = 256 * KIB  # so much that is not wanted ends a run; of a cloud what comes in a round trip
+SAVED_SHARE: Final = 0.1  # of the bytes is not worth a choice
+CHUNK_BYTES: Final = 4 * KIB  # a row is read with about this much beside it, where values are small
+TAKE_ROW_NS: Final = 200.0  # local disk, a value that is taken: finding it,
+TAKE_BYTE_NS: Final = 1.6  # and each of its bytes
+SCAN_BYTE_NS: Final = 0.6  # a byte that is decoded with all others of its page
+SCAN_ROW_NS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class LateCosts:
+    """What reading late columns costs.
+
+    row_bytes    of all late columns together, as they are stored, about
+    num_columns  leaves of them
+    gap_bytes    ranges closer than this share a read of a take
+    read_bytes_max  the longest read of a scan
+    costs        of requests; None where they are nothing to speak of
+    """
+
+    row_bytes: float
+    num_columns: int
+    gap_bytes: int
+    read_bytes_max: int
+    costs: RequestCosts | None
+
+    @classmethod
+    def of(cls, profile: StoreProfile, row_bytes: float, num_columns: int) -> LateCosts:
+        """Those in a store."""
+        return cls(
+            max(row_bytes, 0.01), num_columns, profile.take_gap_bytes, profile.scan_read_bytes_max, profile.costs
+        )
+
+    @property
+    def gap_rows(self) -> int:
+        """Rows between two that pass by which a run of rows ends: fewer are read over."""
+        num_bytes: float = GAP_BYTES_LOCAL
+        if self.costs is not None:
+            num_bytes = self.costs.latency_s * self.costs.connection_bytes_per_s
+        return max(1, int(num_bytes / self.row_bytes))
+
+    def reads_all(
+        self, offsets: IntArray | None, num_rows: int, *, rows_behind: int = 0, first_rows: int = sys.maxsize
+    ) -> bool:
+        """Whether reading the late columns of all rows of a run is better than of those that pass.
+
+        offsets      i64[n], ascending: the rows that pass; None for all
+        num_rows     of the run
+        rows_behind  that are in its last pages, too, as far as is known
+        first_rows   that are taken at once, before more are
+
+        Where both take as long but for a round trip, that with fewer bytes is the better one.
+        """
+        num_kept = num_rows if offsets is None else len(offsets)
+        behind_bytes = min(rows_behind * self.row_bytes, BEHIND_BYTES_LOCAL if self.costs is None else BEHIND_BYTES)
+        if self.costs is None:
+            behind = self._scan_ns(behind_bytes / self.row_bytes)
+            return num_kept > 0 and self._take_ns(num_kept) > self._scan_ns(num_rows) + behind
+        if not num_kept:
+            return False
+        num_requests, num_bytes = (
+            (self.num_columns, num_rows * self.row_bytes) if offsets is None else self._taken(offsets)
+        )
+        all_bytes = num_rows * self.row_bytes + behind_bytes
+        take_s = _seconds(self.costs, num_requests, num_bytes, self.read_bytes_max)
+        take_s += self.costs.latency_s * _more_rounds(num_kept, first_rows)
+        scan_s = _seconds(self.costs, self.num_columns, all_bytes, self.read_bytes_max)
+        if abs(take_s - scan_s) <= self.costs.latency_s:
+            return num_bytes >= (1 - SAVED_SHARE) * all_bytes
+        return scan_s < take_s
+
+    def _take_ns(self, num_kept: int) -> float:
+        return num_kept * (self.num_columns * TAKE_ROW_NS + self.row_bytes * TAKE_BYTE_NS)
+
+    def _scan_ns(self, num_rows: float) -> float:
+        return num_rows * (self.num_columns * SCAN_ROW_NS + self.row_bytes * SCAN_BYTE_NS)
+
+    def _taken(self, offsets: IntArray) -> tuple[int, float]:
+        """Requests of a take, and the bytes that they bring: neighbours share one, each end has a part of a chunk."""
+        value_bytes = self.row_bytes / max(1, self.num_columns)
+        gap_rows = 1 + (self.gap_bytes + CHUNK_BYTES) / value_bytes
+        steps = np.diff(offsets)
+        apart = steps > gap_rows
+        num_runs = 1 + int(apart.sum())
+        num_rows = len(offsets) + int((steps[~apart] - 1).sum())
+        num_bytes = num_rows * self.row_bytes + num_runs * self.num_columns * min(CHUNK_BYTES, 64 * value_bytes)
+        return num_runs * self.num_columns, num_bytes
+
+
+def worth_waiting(num_rows: int, row_bytes: float, file_bytes: float, profile: StoreProfile) -> bool:
+    """Whether columns are read after the filter's, rather than with them.
+
+    num_rows    of the scan
+    row_bytes   of these columns together, as they are stored, about
+    file_bytes  of a file of the scan, on average
+    """
+    if file_bytes <= profile.whole_file_bytes:  # comes in one read, whatever is wanted of it
+        return False
+    return profile.costs is None or num_rows * row_bytes > TOGETHER_BYTES
+
+
+def is_wide(value_bytes: float, profile: StoreProfile) -> bool:
+    """Whether values of a type are worth a look-up by row, for each that passes."""
+    return value_bytes > (LATE_BYTES_LOCAL if profile.costs is None else LATE_BYTES_CLOUD)
+
+
+def _more_rounds(num_rows: int, first_rows: int) -> int:
+    """Rounds beside the first in which rows are taken, the first of which are few."""
+    rounds = 0
+    while num_rows > first_rows:
+        num_rows -= first_rows
+        first_rows *= ROWS_GROWTH
+        rounds += 1
+    return rounds
+
+
+def _seconds(costs: RequestCosts, num_requests: int, num_bytes: float, read_bytes_max: int) -> float:
+    """As `RequestCosts.round_s`, for requests of about the same size."""
+    number = max(num_requests, -(-int(num_bytes) // read_bytes_max), 1)
+    return max(
+        costs.latency_s + num_bytes / number / costs.connection_bytes_per_s,
+        (number * costs.latency_s + num_bytes / costs.connection_bytes_per_s) / costs.requests_max,
+        costs.latency_s + num_bytes / costs.network_bytes_per_s,
+        costs.latency_s + number * costs.processor_s + num_bytes * costs.processor_s_per_byte,
+    )

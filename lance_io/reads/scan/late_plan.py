@@ -1,0 +1,84 @@
+"""Which columns of a filtered scan are read late, and what that costs, as a plan knows it before it reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.reads.scan.late_choice import LateCosts, is_wide, worth_waiting
+from lance_io.reads.scan.value_widths import width_bytes
+from lance_io.reads.version.column_lists import project
+from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lance_io.filters import Predicate
+    from lance_io.format.schema import Field
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.version.column_lists import Projection
+    from lance_io.reads.version.state import DatasetState
+
+SAMPLED_FRAGMENTS: Final = 8  # whose sizes stand for those of all
+
+
+def late_columns(
+    state: DatasetState, projection: Projection, predicate: Predicate | None, options: ScanOptions
+) -> tuple[set[str], LateCosts | None]:
+    """Top-level columns to read after the filter's, and the costs by which the scan decides how.
+
+    The costs are None where rows are taken one by one, whatever passes: as the caller says, or because fragments have
+    dictionaries of their own.
+    """
+    if predicate is None:
+        return set(), None
+    needed = {path[0] for path in predicate.paths}
+    outputs = {path[0] for path in projection.data_paths} - needed
+    match options.late_materialization:
+        case bool(choice):
+            return outputs if choice else set(), None
+        case list(names):
+            chosen = project(state.schema, list(dict.fromkeys(names)))
+            return outputs & {path[0] for path in chosen.data_paths}, None
+    fields = [state.schema.field(name) for name in sorted(outputs)]
+    read = [*fields, *[state.schema.field(name) for name in needed if name not in SYSTEM_COLUMNS]]
+    if any(_has_dictionary(field) for field in read):
+        return {one.name for one in fields if is_wide(width_bytes(one.arrow_type), state.context.store.profile)}, None
+    return _worth_waiting(state, fields, state.scanned_places(options.fragments))
+
+
+def _worth_waiting(
+    state: DatasetState, fields: Sequence[Field], places: Sequence[int]
+) -> tuple[set[str], LateCosts | None]:
+    profile = state.context.store.profile
+    wide = [one for one in fields if profile.costs is not None or is_wide(width_bytes(one.arrow_type), profile)]
+    if not wide or not len(places):
+        return set(), None
+    row_bytes, file_bytes = _stored_bytes(state, wide, places)
+    num_rows = int(state.physical_rows[np.asarray(places)].sum())
+    if not worth_waiting(num_rows, row_bytes, file_bytes, profile):
+        return set(), None
+    num_columns = sum([1 for one in wide for each in one.walk() if not each.children])
+    return {one.name for one in wide}, LateCosts.of(profile, row_bytes, num_columns)
+
+
+def _stored_bytes(state: DatasetState, fields: Iterable[Field], places: Sequence[int]) -> tuple[float, float]:
+    """Bytes of a row of some fields, as they are stored, and of a file, about.
+
+    Manifests say what files weigh; their columns share that by the widths of their types.
+    """
+    step = max(1, len(places) // SAMPLED_FRAGMENTS)
+    sources = [state.sources[place] for place in list(places[::step])[:SAMPLED_FRAGMENTS]]
+    sizes = [ref.size_bytes or ref.about_bytes for source in sources for ref in source.files]
+    num_rows = sum([source.num_rows for source in sources])
+    width = sum([width_bytes(one.arrow_type) for one in fields])
+    if not num_rows or not all(sizes):
+        return width, float("inf")
+    all_width = sum([width_bytes(one.arrow_type) for one in state.schema.fields])
+    return sum(sizes) / num_rows * width / max(1.0, all_width), sum(sizes) / len(sizes)
+
+
+def _has_dictionary(field: Field) -> bool:
+    return any([pa.types.is_dictionary(one.arrow_type) for one in field.walk()])
