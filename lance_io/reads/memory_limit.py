@@ -15,7 +15,7 @@ import pyarrow.types as pt
 
 from lance_io.errors import UsageError
 from lance_io.limits import BATCH_ROWS, IO_BUFFER_BYTES, MIB
-from lance_io.reads.scan.value_widths import width_bytes
+from lance_io.reads.rows.value_widths import width_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

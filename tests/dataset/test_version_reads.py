@@ -59,7 +59,7 @@ class Bucket:
     def new_session(self) -> Session:
         """One that knows nothing of the table."""
         session = Session()
-        session.locate = lambda uri, options: Location(self.store, "t", "memory://t")  # type: ignore[method-assign]
+        session.locate = lambda uri, options: Location(self.store, "t", "memory://t")
         return session
 
     async def open(self, session: Session | None = None, **options: Any) -> AsyncDataset:

@@ -53,7 +53,7 @@ def test_pieces_and_fragments_ahead(uri: str, pieces: int, spans: int, begun: li
     assert [job.first[0] for job in ahead._jobs] == expected
     ahead.pop()
     ahead.pop()
-    assert ahead._jobs.first.first[0] == 1
+    assert ahead._jobs[0].first[0] == 1
     assert len(ahead._jobs) <= pieces
     ahead.close()
 

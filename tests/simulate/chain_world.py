@@ -331,7 +331,7 @@ class ChainWorld:
         """Of the same process only where that could go on beside the call: behind its turn it would wait for ever."""
         place = SeenStore(self.store, 0).identity, PATH
         known = TURNS._tables.get(place)
-        has_turn = known is not None and any(turn.has_come for turn in known.queue)
+        has_turn = known is not None and any(turn.came.done() for turn in known.queue)
         self._outcome.others.append(change.name)
         self.make(change, 0 if change.is_same and not has_turn else 1 + self.next_number())
 

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 import lance_io
 from lance_io._kernels import part_manifest
 from lance_io.errors import FormatError
+from lance_io.format import wire
 from lance_io.proto import table_pb2
 from lance_io.table.manifest import stored_fragments
 from lance_io.table.manifest.manifest import StoredMessage, decode_manifest
@@ -106,7 +107,7 @@ def test_a_damaged_fragment_is_said_when_it_is_asked_for() -> None:
 def test_a_row_parses_the_fragment_that_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stable: bool) -> None:
     lance.write_dataset(pa.table({"a": range(600)}), tmp_path, max_rows_per_file=2, enable_stable_row_ids=stable)
     parsed: list[Any] = []
-    real = stored_fragments.parse_message
+    real = wire.parse_message
 
     def parse(kind: Any, data: Any, what: str) -> Any:
         parsed.append(kind)

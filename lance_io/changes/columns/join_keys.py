@@ -15,9 +15,9 @@ from lance_io.levels.arrays import numbers, values_of
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
 from lance_io.reads.memory_limit import scan_bounds
+from lance_io.reads.rows.value_widths import width_bytes
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
-from lance_io.reads.scan.value_widths import width_bytes
 from lance_io.reads.version.column_lists import project_taken
 from lance_io.reads.version.system_columns import ROW_ADDRESS
 from lance_io.runtime import cpu_count

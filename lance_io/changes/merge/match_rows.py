@@ -31,9 +31,9 @@ from lance_io.levels.portable import copy_array
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
 from lance_io.reads.memory_limit import has_width, scan_bounds
+from lance_io.reads.rows.value_widths import width_bytes
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
-from lance_io.reads.scan.value_widths import width_bytes
 from lance_io.reads.takes.take_rows import take_row_addresses
 from lance_io.reads.version.column_lists import OutputColumn, Projection, project
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID

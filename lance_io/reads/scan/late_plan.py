@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from lance_io.reads.rows.value_widths import width_bytes
 from lance_io.reads.scan.late_choice import LateCosts, is_wide, worth_waiting
-from lance_io.reads.scan.value_widths import width_bytes
 from lance_io.reads.version.column_lists import project
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 
