@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lance_io.table.manifest.index_section import FRAGMENT_REUSE
 from lance_io.table.transaction.conflicts import judge
 from tests.commit.matrix_world import version_of
 from tests.commit.stale_calls import (
     BY_PYLANCE_ONLY,
     CALLS,
     COMMITTED,
+    COMPACTING,
     LIBRARIES,
     NOT_OF_STABLE,
     READ_VERSION,
@@ -183,9 +185,9 @@ def test_stale_calls(table: Table, mine: str) -> None:
         if mine in KEEPING and other in METADATA:  # whose change pylance loses
             left_by_them = replace(left_by_them, schema=left.schema)
         # A compaction of pylance that is refused later than by the version that reserves its ids leaves that one.
-        if mine in ("compact", "compact-deferred") and ours.kind != "." and "ReserveFragments" not in ours.text:
+        if mine in COMPACTING and ours.kind in ("R", "I") and "ReserveFragments" not in ours.text:
             left_by_them = replace(left_by_them, version=left_by_them.version - 1, versions=left_by_them.versions[:-1])
-        if (mine, other) == ("drop-index", "compact-deferred"):  # whose record goes with the last index that needs it
+        if left_by_them.indices == (FRAGMENT_REUSE,):  # which we drop with the last index that needs it
             left_by_them = replace(left_by_them, indices=())
         if (mine, other) != ("drop-index", "compact"):  # of which the next test tells
             assert left == left_by_them, where

@@ -84,6 +84,7 @@ def test_any_choice_gives_the_same_rows(
     monkeypatch.setattr(LateCosts, "reads_all", lambda *found, **more: choices(*found, **more))
     monkeypatch.setattr(late_plan, "worth_waiting", lambda *_: True)
     monkeypatch.setattr(late_scan, "LEAD_BYTES", 20_000)
+    monkeypatch.setattr(late_scan, "SPANS_MAX", 2)
     monkeypatch.setattr(limits, "SCAN_PIECE_BYTES", 30_000)
     for _ in range(8):
         share, first = dice.choice([0, 0.001, 0.1, 0.5, 1]), dice.randrange(NUM_ROWS)

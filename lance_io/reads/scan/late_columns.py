@@ -18,6 +18,7 @@ from lance_io.levels.retype import concat
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import MIB
 from lance_io.reads.scan.late_choice import ROWS_GROWTH
+from lance_io.reads.scan.late_scan import WAITING_BYTES_MAX
 from lance_io.reads.scan.span_rows import Joined, Rows, halves_of_rows
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 LATE_ROWS_FIRST = 16  # rows of columns that may be large are read late at first where a round takes time, else one,
 LATE_BYTES = 16 * MIB  # up to about this
 NARROW_BITS = 8 * 1024  # of a value, with which 64 Ki rows are that much
-WAITING_BYTES_MAX = 64 * MIB  # of rows whose other columns are not read yet
 
 
 class LateColumns:
@@ -116,7 +116,7 @@ class LateColumns:
         if scan.is_behind_gap(rows):
             yield from self._end_scan(scan, give)
         yield from scan.add(rows)
-        while scan.is_waiting and (scan.has_lead or scan.waiting_bytes >= WAITING_BYTES_MAX):
+        while scan.is_waiting and scan.has_lead:
             yield from scan.read(give)
 
     def _end_scan(self, scan: LateScan, give: Give) -> Stream:

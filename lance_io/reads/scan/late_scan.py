@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import closing
-from functools import partial
+from functools import cached_property, partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.file.scan.batches import ScanBatch
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
     Give = Callable[[dict[str, pa.Array], list[tuple[int, int]]], Stream]
 
+SPANS_MAX: Final = 1024  # of one scan: it begins anew behind them, where each is small
 RUNS_MAX: Final = 64  # of a batch that are looked at one by one
 LEAD_BYTES: Final = 64 * MIB  # of late columns that the filter's are ahead: as much as a scan reads ahead
+WAITING_BYTES_MAX: Final = 64 * MIB  # of the columns that rows have, while they wait for the others
 
 
 class LateScan:
@@ -52,11 +55,12 @@ class LateScan:
         self._gate: ReadGate | None = None
         self._items: Any = None  # of the open scan
         self._first = 0  # its first span,
-        self._start = 0  # and row of that,
-        self._limit = 0  # and the row of the scan up to which it may go
+        self._begin = 0  # the row of all spans that it begins with,
+        self._limit = 0  # and the one up to which it may go
         self._batch: ScanBatch | None = None
         self._waiting: deque[Rows] = deque()
         self._waiting_rows = 0  # physical rows that these come from
+        self._waiting_bytes = 0
         self._given_rows = 0
         self._lead_rows = max(1, int(LEAD_BYTES / costs.row_bytes))
 
@@ -74,7 +78,8 @@ class LateScan:
         """Whether the scan is open, and hardly anything lies between it and these rows."""
         if self._gate is None:
             return False
-        return self._position(rows.span, rows.first) - self._limit <= self.costs.gap_rows
+        is_open = rows.span < self._first + SPANS_MAX
+        return is_open and self._position(rows.span, rows.first) - self._limit <= self.costs.gap_rows
 
     @property
     def is_waiting(self) -> bool:
@@ -83,34 +88,30 @@ class LateScan:
 
     @property
     def has_lead(self) -> bool:
-        """Whether so many rows wait that the first should not wait any longer.
+        """Whether so many rows wait that the first should not wait any longer, or they take too much.
 
         Where nothing is waited for, the first rows are given at once, and then the lead grows with what was given.
         """
         lead_rows = self._lead_rows if self.costs.costs is not None else min(self._lead_rows, self._given_rows)
-        return self._waiting_rows - (self._waiting[0].end - self._waiting[0].first) >= lead_rows
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Of the columns that the waiting rows have."""
-        return sum([memory_bytes(one) for rows in self._waiting for one in rows.columns.values()])
+        is_ahead = self._waiting_rows - (self._waiting[0].end - self._waiting[0].first) >= lead_rows
+        return is_ahead or self._waiting_bytes >= WAITING_BYTES_MAX
 
     def add(self, rows: Rows) -> Plan[None]:
         """Have rows wait, and their columns be read. What waits before a gap has been read."""
         self._waiting.append(rows)
         self._waiting_rows += rows.end - rows.first
-        if self._gate is None:
-            spans = [(self._sources[one.place], one.start, one.end) for one in self._plan.spans[rows.span :]]
-            spans[0] = (spans[0][0], rows.first, spans[0][2])
-            self._gate = ReadGate(spans)
-            self._first, self._start = rows.span, rows.first
-            how = {**self._how, "gate": self._gate}
+        self._waiting_bytes += _early_bytes(rows)
+        if self._gate is not None:
             self._open_until(rows)
-            self._items = yield Open(
-                partial(self._scan_sync, spans, how), lambda: self._reader.scan(spans, None, **how)
-            )
-        else:
-            self._open_until(rows)
+            return
+        places = self._plan.spans[rows.span : rows.span + SPANS_MAX]
+        spans = [(self._sources[one.place], one.start, one.end) for one in places]
+        spans[0] = (spans[0][0], rows.first, spans[0][2])
+        self._gate = ReadGate(spans)
+        self._first, self._begin = rows.span, self._position(rows.span, rows.first)
+        self._open_until(rows)
+        how = {**self._how, "gate": self._gate}
+        self._items = yield Open(partial(self._scan_sync, spans, how), lambda: self._reader.scan(spans, None, **how))
 
     def is_behind_gap(self, rows: Rows) -> bool:
         """Whether the open scan ends before these rows, to begin again there."""
@@ -119,15 +120,16 @@ class LateScan:
     def _open_until(self, rows: Rows) -> None:
         assert self._gate is not None, "a scan is open"
         self._limit = self._position(rows.span, rows.end)
-        self._gate.open(self._limit)
+        self._gate.open(self._limit - self._begin)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Rows of all spans before each of them."""
+        return list(accumulate([span.end - span.start for span in self._plan.spans], initial=0))
 
     def _position(self, span: int, row: int) -> int:
-        """The row of the open scan that a row of a span is."""
-        passed = self._plan.spans[self._first : span]
-        before = sum([one.end - one.start for one in passed])
-        if passed:
-            return before - (self._start - passed[0].start) + row - self._plan.spans[span].start
-        return row - self._start
+        """Which of the rows of all spans a row of one is."""
+        return self._starts[span] + row - self._plan.spans[span].start
 
     def _scan_sync(self, spans: Sequence[Any], how: dict[str, Any]) -> Generator[ScanBatch, None, None]:
         with closing(self._reader.scan_joined(spans, None, **how)) as batches:
@@ -141,6 +143,7 @@ class LateScan:
         """Pass the rows that have waited longest to `give`, complete, in parts as their pages come."""
         rows = self._waiting.popleft()
         self._waiting_rows -= rows.end - rows.first
+        self._waiting_bytes -= _early_bytes(rows)
         self._given_rows += rows.end - rows.first
         done = 0
         while done < rows.num_rows:
@@ -168,3 +171,7 @@ class LateScan:
         items, self._items, self._gate, self._batch = self._items, None, None, None
         if items is not None:
             yield Close(items)
+
+
+def _early_bytes(rows: Rows) -> int:
+    return sum(map(memory_bytes, rows.columns.values()))
