@@ -135,7 +135,7 @@ impl Known for KnownFiles {
     }
 
     fn parts(&self, leaf: usize) -> Option<Vec<Part>> {
-        self.shapes.iter().find_map(|shape| Some(shape.leaves.get(leaf)?.1.first()?.parts().try_to_vec().ok()?))
+        self.shapes.iter().find_map(|shape| shape.leaves.get(leaf)?.1.first()?.parts().try_to_vec().ok())
     }
 
     fn read(&self, file: &[u8], num_rows: u64) -> Option<Vec<LeafParts>> {
