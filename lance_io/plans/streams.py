@@ -1,13 +1,8 @@
 """Plans that give items while they run, and the two drivers that iterate over them.
 
 A stream yields requests as a plan does, and `Items`. What it reads from, it asks for: `Open` is answered by an iterator
-(asynchronous on a loop), `Next` by an item of that. Whoever ends the iteration early closes what was opened.
-
-Users get the items by iterators that threads or coroutines share (`SharedItems`, `SharedAsyncItems`): each item is
-given once, to whoever asks for it next. A generator refuses a second caller while it works for the first one, and is
-over once it has failed or was cancelled: others who ask then are given its end, and take what they got for complete.
-These let callers wait for each other, and an error comes to all of them: as it is to one, who then finds the end, and
-as a `UsageError` to the others.
+(asynchronous on a loop), `Next` by an item of that; what runs beside it is started (`beside.py`). Whoever ends the
+iteration early closes all of this.
 """
 
 from __future__ import annotations
@@ -23,6 +18,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from lance_io.errors import ForkedRuntimeError, UsageError
+from lance_io.plans.beside import Start
 from lance_io.plans.plan import check_stopped, drive_async, drive_sync, this_thread
 from lance_io.records import dataclass
 
@@ -163,7 +159,7 @@ def iterate_sync(stream: Stream) -> Generator[Any, None, None]:
             except Exception as error:
                 request = stream.throw(error)
                 continue
-            if type(request) is Open:
+            if type(request) is Open or type(request) is Start:
                 opened.append(answer)
             request = stream.send(answer)
             answer = None  # what was read is not held while the next is
@@ -194,7 +190,7 @@ async def iterate_async(stream: Stream) -> AsyncGenerator[Any, None]:
             except Exception as error:
                 request = stream.throw(error)
                 continue
-            if type(request) is Open:
+            if type(request) is Open or type(request) is Start:
                 opened.append(answer)
             request = stream.send(answer)
             answer = None

@@ -6,6 +6,7 @@ Rows of runs that pass nearly whole wait for a scan of their columns instead (`l
 from __future__ import annotations
 
 import sys
+from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from lance_io.levels.join import TooManyValues
 from lance_io.levels.retype import concat
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import MIB
+from lance_io.plans.beside import Finish, Start
 from lance_io.reads.scan.late_choice import ROWS_GROWTH
 from lance_io.reads.scan.late_scan import WAITING_BYTES_MAX
 from lance_io.reads.scan.span_rows import Joined, Rows, halves_of_rows
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lance_io.format.schema import Field
+    from lance_io.plans.beside import Started
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
     from lance_io.reads.rows.read_rows import RowReader
@@ -32,10 +35,12 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.spans import IntArray
 
+    _Taking = Started[tuple[dict[str, pa.Array], list[tuple[int, int]]]]
     Give = Callable[[dict[str, pa.Array], list[tuple[int, int]]], Stream]
 
 LATE_ROWS_FIRST = 16  # rows of columns that may be large are read late at first where a round takes time, else one,
 LATE_BYTES = 16 * MIB  # up to about this
+TAKES_AHEAD = 4  # that are under way at once
 NARROW_BITS = 8 * 1024  # of a value, with which 64 Ki rows are that much
 
 
@@ -56,9 +61,12 @@ class LateColumns:
         self._rows_max = rows_max
         self._waiting: list[Rows | Joined] = []
         self._waiting_bytes = 0  # of the columns that were read early
+        self._order: deque[_Taking | None] = deque()  # what is to be given: takes, None for the next rows of the scan
+        self._num_takes = 0  # of these
         late, early = [() if one is None else one.fields for one in (plan.late_read, plan.early_read)]
         is_one = any(map(has_dictionary, (*early, *late)))  # each has one of its own
         self._step = sys.maxsize if is_one else _first_rows(late, is_local=reader.is_local)
+        self._is_sized = all([fixed_bits(field.arrow_type) is not None for field in late])
 
     def add(self, kept: Rows | Joined, give: Give, *, is_last: bool) -> Stream:
         """Have some rows wait for their late columns, which are read whenever enough do.
@@ -69,27 +77,27 @@ class LateColumns:
         """
         scan = self._scan
         if scan is None:
-            yield from self._add_taken(kept, give, is_last=is_last)
+            yield from self._collect(kept, give, is_last=is_last)
             return
-        runs: Iterable[Rows]
+        runs: Iterable[Rows | Joined]
+        is_dense = False
         if isinstance(kept, Rows):
             runs = scan.runs(kept)
-        elif scan.costs.reads_all(kept.positions(), kept.num_looked):
-            runs = kept.by_span()
         else:
-            yield from self._end_scan(scan, give)
-            yield from self._add_taken(kept, give, is_last=is_last)
-            return
+            is_dense = scan.costs.reads_all(kept.positions(), kept.num_looked)
+            runs = kept.by_span() if is_dense else [kept]
         for rows in runs:
-            if isinstance(kept, Joined) or scan.reads(rows, self._step):
-                yield from self._add_dense(scan, rows, give)
+            if isinstance(rows, Rows) and (is_dense or scan.reads(rows, self._step)):
+                yield from self._begin_take(give)
+                yield from scan.add(rows)
+                self._order.append(None)
             elif rows.num_rows:
-                yield from self._end_scan(scan, give)
-                yield from self._add_taken(rows, give, is_last=False)
+                yield from self._collect(rows, give, is_last=False)
+            yield from self._give_ready(scan, give)
         if is_last:
             yield from self.finish(give)
 
-    def _add_taken(self, kept: Rows | Joined, give: Give, *, is_last: bool) -> Stream:
+    def _collect(self, kept: Rows | Joined, give: Give, *, is_last: bool) -> Stream:
         start = 0
         while start < kept.num_rows:
             rows_max = min(self._rows_max, self._step)
@@ -101,33 +109,49 @@ class LateColumns:
             start += part.num_rows
             is_end = is_last and start == kept.num_rows
             if is_end or waiting + part.num_rows >= rows_max or self._waiting_bytes >= WAITING_BYTES_MAX:
-                yield from self._take(give)
+                yield from self._begin_take(give)
 
     def finish(self, give: Give) -> Stream:
         """Read what is left when all rows are in; as `add`."""
-        if self._waiting:
-            yield from self._take(give)
+        yield from self._begin_take(give)
+        yield from self._give_all(give)
         if self._scan is not None:
-            yield from self._end_scan(self._scan, give)
+            yield from self._scan.end()
 
-    def _add_dense(self, scan: LateScan, rows: Rows, give: Give) -> Stream:
-        if self._waiting:
-            yield from self._take(give)
-        if scan.is_behind_gap(rows):
-            yield from self._end_scan(scan, give)
-        yield from scan.add(rows)
-        while scan.is_waiting and scan.has_lead:
-            yield from scan.read(give)
-
-    def _end_scan(self, scan: LateScan, give: Give) -> Stream:
-        while scan.is_waiting:
-            yield from scan.read(give)
-        yield from scan.close()
-
-    def _take(self, give: Give) -> Stream:
-        """Read the late columns of the waiting rows, row by row."""
+    def _begin_take(self, give: Give) -> Stream:
+        """Have the late columns of the waiting rows be read; they are given at once, where nothing runs beside."""
+        if not self._waiting:
+            return
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        yield from self._complete(waiting, give)
+        if self._scan is None:
+            yield from self._complete(waiting, give)
+            return
+        self._order.append((yield Start(self._columns_of(waiting))))
+        self._num_takes += 1
+        if not self._is_sized:  # the size of the next ones follows from this one
+            yield from self._give_all(give)
+
+    def _give_ready(self, scan: LateScan, give: Give) -> Stream:
+        while self._order:
+            first = self._order[0]
+            is_ready = scan.has_lead if first is None else first.is_done or self._num_takes > TAKES_AHEAD
+            if not is_ready:
+                return
+            yield from self._give_first(give)
+
+    def _give_all(self, give: Give) -> Stream:
+        while self._order:
+            yield from self._give_first(give)
+
+    def _give_first(self, give: Give) -> Stream:
+        first = self._order.popleft()
+        if first is None:
+            assert self._scan is not None, "it has the rows"
+            yield from self._scan.read(give)
+            return
+        self._num_takes -= 1
+        columns, counts = yield Finish(first)
+        yield from give(columns, counts)
 
     def _complete(self, waiting: list[Rows | Joined], give: Give) -> Stream:
         """Read the late columns of some rows, and give them; in halves where dictionaries do not fit together."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ from lance_io.file.scan.read_gate import ReadGate
 from lance_io.file.table_reader import TableReader
 from lance_io.levels.arrays import memory_bytes
 from lance_io.limits import MIB
+from lance_io.plans.beside import Finish, Start, Started
 from lance_io.plans.streams import Close, Next, Open
 from lance_io.reads.scan.span_rows import picked
 
@@ -37,12 +39,31 @@ LEAD_BYTES: Final = 64 * MIB  # of late columns that the filter's are ahead: as 
 WAITING_BYTES_MAX: Final = 64 * MIB  # of the columns that rows have, while they wait for the others
 
 
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A scan of the spans from one on, as far as its gate is open.
+
+    first_span, begin  the first span, and the row of all spans that it begins with
+    limit       the row of all spans up to which the gate is open
+    num_waiting  runs of rows that are still to be read of it
+    """
+
+    gate: ReadGate
+    first_span: int
+    begin: int
+    limit: int = 0
+    num_waiting: int = 0
+    items: Any = None
+    first_batch: Started[ScanBatch | None] | None = None  # begun before it is needed
+    batch: ScanBatch | None = None
+
+
 class LateScan:
     """Reads late columns page by page, no further than rows are known to be wanted.
 
     costs  decide whether rows are read so
 
-    One scan is open at a time. It ends where rows are to be taken one by one.
+    Behind a gap another scan begins, while the rows before it are still to be given.
     """
 
     def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, costs: LateCosts) -> None:
@@ -52,13 +73,8 @@ class LateScan:
         self._reader = TableReader(state.scan_context(options.io_buffer_size), plan.late_read)
         self._sources = state.sources
         self._how: dict[str, Any] = {"pieces_ahead": options.batch_readahead, "spans_ahead": options.fragment_readahead}
-        self._gate: ReadGate | None = None
-        self._items: Any = None  # of the open scan
-        self._first = 0  # its first span,
-        self._begin = 0  # the row of all spans that it begins with,
-        self._limit = 0  # and the one up to which it may go
-        self._batch: ScanBatch | None = None
-        self._waiting: deque[Rows] = deque()
+        self._run: _Run | None = None  # the last one
+        self._waiting: deque[tuple[Rows, _Run]] = deque()
         self._waiting_rows = 0  # physical rows that these come from
         self._waiting_bytes = 0
         self._given_rows = 0
@@ -75,16 +91,11 @@ class LateScan:
         return self.costs.reads_all(offsets, rows.end - rows.first, rows_behind=behind, first_rows=first_rows)
 
     def _is_near(self, rows: Rows) -> bool:
-        """Whether the scan is open, and hardly anything lies between it and these rows."""
-        if self._gate is None:
+        """Whether hardly anything lies between what the last scan reads and these rows."""
+        run = self._run
+        if run is None or rows.span >= run.first_span + SPANS_MAX:
             return False
-        is_open = rows.span < self._first + SPANS_MAX
-        return is_open and self._position(rows.span, rows.first) - self._limit <= self.costs.gap_rows
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether rows wait for their columns."""
-        return bool(self._waiting)
+        return self._position(rows.span, rows.first) - run.limit <= self.costs.gap_rows
 
     @property
     def has_lead(self) -> bool:
@@ -92,35 +103,42 @@ class LateScan:
 
         Where nothing is waited for, the first rows are given at once, and then the lead grows with what was given.
         """
+        if not self._waiting:
+            return False
         lead_rows = self._lead_rows if self.costs.costs is not None else min(self._lead_rows, self._given_rows)
-        is_ahead = self._waiting_rows - (self._waiting[0].end - self._waiting[0].first) >= lead_rows
+        first = self._waiting[0][0]
+        is_ahead = self._waiting_rows - (first.end - first.first) >= lead_rows
         return is_ahead or self._waiting_bytes >= WAITING_BYTES_MAX
 
     def add(self, rows: Rows) -> Plan[None]:
-        """Have rows wait, and their columns be read. What waits before a gap has been read."""
-        self._waiting.append(rows)
+        """Have rows wait, and their columns be read."""
+        near = self._is_near(rows)
+        if not near:
+            yield from self.end()
+        run = self._run
+        if run is None:
+            run = self._run = self._new_run(rows)
+        run.limit = self._position(rows.span, rows.end)
+        run.gate.open(run.limit - run.begin)
+        run.num_waiting += 1
+        self._waiting.append((rows, run))
         self._waiting_rows += rows.end - rows.first
         self._waiting_bytes += _early_bytes(rows)
-        if self._gate is not None:
-            self._open_until(rows)
-            return
+        if not near:
+            yield from self._open(run, rows)
+
+    def _new_run(self, rows: Rows) -> _Run:
+        return _Run(ReadGate(self._spans_from(rows)), rows.span, self._position(rows.span, rows.first))
+
+    def _spans_from(self, rows: Rows) -> list[Any]:
         places = self._plan.spans[rows.span : rows.span + SPANS_MAX]
         spans = [(self._sources[one.place], one.start, one.end) for one in places]
-        spans[0] = (spans[0][0], rows.first, spans[0][2])
-        self._gate = ReadGate(spans)
-        self._first, self._begin = rows.span, self._position(rows.span, rows.first)
-        self._open_until(rows)
-        how = {**self._how, "gate": self._gate}
-        self._items = yield Open(partial(self._scan_sync, spans, how), lambda: self._reader.scan(spans, None, **how))
+        return [(spans[0][0], rows.first, spans[0][2]), *spans[1:]]
 
-    def is_behind_gap(self, rows: Rows) -> bool:
-        """Whether the open scan ends before these rows, to begin again there."""
-        return self._gate is not None and not self._is_near(rows)
-
-    def _open_until(self, rows: Rows) -> None:
-        assert self._gate is not None, "a scan is open"
-        self._limit = self._position(rows.span, rows.end)
-        self._gate.open(self._limit - self._begin)
+    def _open(self, run: _Run, rows: Rows) -> Plan[None]:
+        spans, how = self._spans_from(rows), {**self._how, "gate": run.gate}
+        run.items = yield Open(partial(self._scan_sync, spans, how), lambda: self._reader.scan(spans, None, **how))
+        run.first_batch = yield Start(_next_of(run.items))
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -141,36 +159,45 @@ class LateScan:
 
     def read(self, give: Give) -> Stream:
         """Pass the rows that have waited longest to `give`, complete, in parts as their pages come."""
-        rows = self._waiting.popleft()
+        rows, run = self._waiting.popleft()
         self._waiting_rows -= rows.end - rows.first
         self._waiting_bytes -= _early_bytes(rows)
         self._given_rows += rows.end - rows.first
         done = 0
         while done < rows.num_rows:
-            batch = yield from self._batch_with(rows.span, rows.row_at(done))
+            batch = yield from _batch_with(run, rows.span, rows.row_at(done))
             until = rows.num_before(batch.row_start + batch.num_rows)
             part = rows.slice(done, until)
             arrays = picked(batch.arrays, part, batch.row_start, batch.num_rows)
             columns = {**dict(zip(self._plan.late, arrays, strict=True)), **part.columns}
             done = until
             yield from give(columns, part.counts)
+        run.num_waiting -= 1
+        if run is not self._run and not run.num_waiting:
+            yield Close(run.items)
 
-    def _batch_with(self, span: int, row: int) -> Plan[ScanBatch]:
-        """The batch that holds a row, which is not before that of the call before."""
-        while True:
-            batch = self._batch
-            if batch is not None and batch.span_index + self._first == span:
-                if row < batch.row_start + batch.num_rows:
-                    return batch
-            self._batch = batch = None
-            self._batch = yield Next(self._items)
-            assert self._batch is not None, "the scan reaches to the end of all spans"
+    def end(self) -> Plan[None]:
+        """What follows is not read by the last scan any more."""
+        run, self._run = self._run, None
+        if run is not None and not run.num_waiting:
+            yield Close(run.items)
 
-    def close(self) -> Plan[None]:
-        """Read no further."""
-        items, self._items, self._gate, self._batch = self._items, None, None, None
-        if items is not None:
-            yield Close(items)
+
+def _next_of(items: Any) -> Plan[ScanBatch | None]:
+    batch: ScanBatch | None = yield Next(items)
+    return batch
+
+
+def _batch_with(run: _Run, span: int, row: int) -> Plan[ScanBatch]:
+    """The batch of a scan that holds a row, which is not before that of the call before."""
+    while True:
+        batch = run.batch
+        if batch is not None and batch.span_index + run.first_span == span and row < batch.row_start + batch.num_rows:
+            return batch
+        run.batch = batch = None
+        first, run.first_batch = run.first_batch, None
+        run.batch = (yield Next(run.items)) if first is None else (yield Finish(first))
+        assert run.batch is not None, "the scan reaches to the end of all its spans"
 
 
 def _early_bytes(rows: Rows) -> int:
