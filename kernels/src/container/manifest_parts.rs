@@ -5,6 +5,7 @@
 use crate::buffer::Input;
 use crate::container::columns::Wire;
 use crate::container::fragments::{field, Value};
+use crate::room::{py_bytes, Grow};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -32,20 +33,20 @@ impl Parts {
             match (number, value) {
                 (2, Value::Bytes(fragment)) => parts.add(whole, fragment)?,
                 (2, _) => return None,
-                _ => parts.rest.extend_from_slice(whole),
+                _ => parts.rest.try_append(whole).ok()?,
             }
         }
         Some(parts)
     }
 
     fn add(&mut self, whole: &[u8], fragment: &[u8]) -> Option<()> {
-        self.fragments.extend_from_slice(whole);
+        self.fragments.try_append(whole).ok()?;
         let end = u32::try_from(self.fragments.len()).ok()?;
         let start = end - u32::try_from(fragment.len()).ok()?;
         if self.without_ids.is_none() && !has_row_ids(fragment)? {
             self.without_ids = Some(self.bounds.len());
         }
-        self.bounds.push([start, end]);
+        self.bounds.try_push([start, end]).ok()?;
         Some(())
     }
 }
@@ -69,8 +70,7 @@ type PartsTuple<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyB
 #[pyo3(signature = (manifest, /))]
 pub fn part_manifest<'py>(py: Python<'py>, manifest: &Bound<'py, PyAny>) -> PyResult<Option<PartsTuple<'py>>> {
     let input = Input::new(manifest)?;
-    Ok(Parts::of(input.bytes()).map(|parts| {
-        let bounds = PyBytes::new(py, bytemuck::cast_slice(&parts.bounds));
-        (PyBytes::new(py, &parts.fragments), bounds, PyBytes::new(py, &parts.rest), parts.without_ids)
-    }))
+    let Some(parts) = Parts::of(input.bytes()) else { return Ok(None) };
+    let bounds = py_bytes(py, bytemuck::cast_slice(&parts.bounds))?;
+    Ok(Some((py_bytes(py, &parts.fragments)?, bounds, py_bytes(py, &parts.rest)?, parts.without_ids)))
 }

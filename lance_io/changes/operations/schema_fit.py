@@ -158,7 +158,7 @@ def _fit_members(given: Sequence[Field], wanted: Sequence[Field], path: str, pro
 
 
 def _fit(given: Field, wanted: Field, path: str, problems: list[str], *, by_place: bool = False) -> Field:
-    """by_place: of entries of a map, which are a key and its value however they are called."""
+    """by_place: of entries of a map, which are a key and its value however the table calls them."""
     name = path + wanted.name
     if wanted.is_blob_v2 and given.holds_blobs:
         return wanted
@@ -175,7 +175,9 @@ def _fit(given: Field, wanted: Field, path: str, problems: list[str], *, by_plac
     below: list[str] = []
     if by_place or wanted.logical_type.startswith(_BY_PLACE):
         pairs, is_map = zip(given.children, wanted.children, strict=True), wanted.logical_type == "map"
-        children = tuple(_fit(each, one, f"{name}.", below, by_place=is_map) for each, one in pairs)
+        children = tuple(
+            _fit(each, one, f"{name}.", below, by_place=is_map and _has_usual_names(each)) for each, one in pairs
+        )
     else:
         children = _fit_members(given.children, wanted.children, f"{name}.", below)
         if not children and not below:  # a struct without members has a column of its own, one with members has none
@@ -203,6 +205,11 @@ def _fixed_members(given: Field, wanted: Field, name: str) -> str | None:
                 "and with the same types, nullability and metadata"
             )
     return None
+
+
+def _has_usual_names(entries: Field) -> bool:
+    """Whether the entries of a map are called as Arrow calls them, which may stand for any other names."""
+    return [one.name for one in entries.children] == ["key", "value"]
 
 
 def stores_alike(given: Field, wanted: Field) -> bool:

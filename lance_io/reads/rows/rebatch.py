@@ -164,10 +164,12 @@ class Rebatcher:
         self._memory_bytes = used.num_bits // 8
 
     def _join(self) -> Iterator[pa.RecordBatch]:
-        pieces, self._pending, self._pending_rows, self._pending_bytes = self._pending, [], 0, 0
+        joined = _joined(self._pending)
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         self._memory_bytes, self._used = 0, _Used()
-        for batch in _joined(pieces):
-            yield batch if self._then is None else self._then(batch)
+        joined.reverse()
+        while joined:  # nothing is held here while a batch is looked at
+            yield joined.pop() if self._then is None else self._then(joined.pop())
 
 
 class _Used:
