@@ -27,6 +27,7 @@ LATE_BYTES_CLOUD: Final = 1000  # and read, where looking them up costs a round 
 TOGETHER_BYTES: Final = 2 * MIB  # of late columns: reading all of them takes hardly longer than a round
 BEHIND_BYTES: Final = 4 * MIB  # of pages that reach over the end of a run, about half of one,
 BEHIND_BYTES_LOCAL: Final = 1 * MIB  # and what of it is under way before it is known
+WAITING_BYTES_MAX: Final = 64 * MIB  # of the columns that rows have, while they wait for the others
 ROWS_GROWTH: Final = 32  # times as many rows are taken next, where only values say how large they are
 GAP_BYTES_LOCAL: Final = 256 * KIB  # so much that is not wanted ends a run; of a cloud what comes in a round trip
 SAVED_SHARE: Final = 0.1  # of the bytes is not worth a choice

@@ -19,8 +19,7 @@ from lance_io.levels.retype import concat
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import MIB
 from lance_io.plans.beside import Finish, Start
-from lance_io.reads.scan.late_choice import ROWS_GROWTH
-from lance_io.reads.scan.late_scan import WAITING_BYTES_MAX
+from lance_io.reads.scan.late_choice import ROWS_GROWTH, WAITING_BYTES_MAX
 from lance_io.reads.scan.span_rows import Joined, Rows, halves_of_rows
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from lance_io.levels.arrays import memory_bytes
 from lance_io.limits import MIB
 from lance_io.plans.beside import Finish, Start, Started
 from lance_io.plans.streams import Close, Next, Open
+from lance_io.reads.scan.late_choice import WAITING_BYTES_MAX
 from lance_io.reads.scan.span_rows import picked
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 SPANS_MAX: Final = 1024  # of one scan: it begins anew behind them, where each is small
 RUNS_MAX: Final = 64  # of a batch that are looked at one by one
 LEAD_BYTES: Final = 64 * MIB  # of late columns that the filter's are ahead: as much as a scan reads ahead
-WAITING_BYTES_MAX: Final = 64 * MIB  # of the columns that rows have, while they wait for the others
 
 
 @dataclass(slots=True, eq=False)
