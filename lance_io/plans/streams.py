@@ -15,10 +15,10 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import aclosing, closing
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from lance_io.errors import ForkedRuntimeError, UsageError
-from lance_io.plans.beside import Start
+from lance_io.plans.beside import Finish, Start
 from lance_io.plans.plan import check_stopped, drive_async, drive_sync, this_thread
 from lance_io.records import dataclass
 
@@ -140,9 +140,21 @@ class EachInPlan:
                 await drive_async(plan)
 
 
+_OWNING: Final = frozenset({Open, Close, Start, Finish})
+
+
+def _note(opened: dict[int, Any], request: Any, answer: Any) -> None:
+    """Remember what a stream has to close when it ends, by identity."""
+    kind = type(request)
+    if kind is Open or kind is Start:
+        opened[id(answer)] = answer
+    else:
+        opened.pop(id(request.items if kind is Close else request.started), None)
+
+
 def iterate_sync(stream: Stream) -> Generator[Any, None, None]:
     """The items of a stream, made in this thread as they are asked for."""
-    opened = []
+    opened: dict[int, Any] = {}
     try:
         request = next(stream)
         while True:
@@ -159,21 +171,21 @@ def iterate_sync(stream: Stream) -> Generator[Any, None, None]:
             except Exception as error:
                 request = stream.throw(error)
                 continue
-            if type(request) is Open or type(request) is Start:
-                opened.append(answer)
+            if type(request) in _OWNING:
+                _note(opened, request, answer)
             request = stream.send(answer)
             answer = None  # what was read is not held while the next is
     except StopIteration:
         return
     finally:
         stream.close()
-        for items in opened:
+        for items in reversed([*opened.values()]):  # what was started on others ends before these
             items.close()
 
 
 async def iterate_async(stream: Stream) -> AsyncGenerator[Any, None]:
     """The items of a stream, made on the running loop as they are asked for."""
-    opened = []
+    opened: dict[int, Any] = {}
     try:
         request = next(stream)
         while True:
@@ -190,15 +202,15 @@ async def iterate_async(stream: Stream) -> AsyncGenerator[Any, None]:
             except Exception as error:
                 request = stream.throw(error)
                 continue
-            if type(request) is Open or type(request) is Start:
-                opened.append(answer)
+            if type(request) in _OWNING:
+                _note(opened, request, answer)
             request = stream.send(answer)
             answer = None
     except StopIteration:
         return
     finally:
         stream.close()
-        for items in opened:
+        for items in reversed([*opened.values()]):
             await items.aclose()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any
@@ -166,6 +167,44 @@ def test_rounds_and_bytes_on_a_bucket(order: str, tmp_path: Path, monkeypatch: p
             assert num_bytes <= 1.1 * min(together[1], apart[1]) + 2e6, where
 
     bench.run(work)
+
+
+PATTERNS = ["id >= 0", "id < 9000", "id % 16000 < 8000", "id % 4000 = 1"]
+
+
+@pytest.mark.parametrize("condition", PATTERNS)
+def test_a_scan_that_ends_early_leaves_nothing_running(
+    condition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended by its reader after some batches, and cancelled in each round, while takes and scans run beside it."""
+    objects, num_rows = written(tmp_path, "sorted")
+    monkeypatch.setattr(pool, "_pool", InlinePool())
+    bench = Bench(objects)
+    failures: list[dict[str, Any]] = []
+
+    async def work(lap: Lap) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        table = await lance_io.AsyncDataset.open("t", session=bench.session)
+        await table.take(list(range(0, num_rows, 1000)))
+        others = asyncio.all_tasks()
+        for num_batches in (1, 2, 9):
+            batches: Any = table.to_batches(filter=condition, batch_size=900)
+            for _ in range(num_batches):
+                await anext(batches, None)
+            await batches.aclose()
+            assert asyncio.all_tasks() == others
+        for rounds in range(4):
+            scan = asyncio.ensure_future(table.to_table(filter=condition))
+            await asyncio.sleep(rounds + 0.5)
+            scan.cancel()
+            await asyncio.gather(scan, return_exceptions=True)
+            assert asyncio.all_tasks() == others
+        await table.aclose()
+
+    bench.run(work)
+    gc.collect()
+    assert failures == []
 
 
 COSTS = LateCosts.of(CLOUD, row_bytes=512, num_columns=1)

@@ -43,19 +43,26 @@ LEAD_BYTES: Final = 64 * MIB  # of late columns that the filter's are ahead: as 
 class _Run:
     """A scan of the spans from one on, as far as its gate is open.
 
+    items       its batches; the first one was begun before it is needed
     first_span, begin  the first span, and the row of all spans that it begins with
     limit       the row of all spans up to which the gate is open
     num_waiting  runs of rows that are still to be read of it
     """
 
+    items: Any
     gate: ReadGate
     first_span: int
     begin: int
+    first_batch: Started[ScanBatch | None] | None
     limit: int = 0
     num_waiting: int = 0
-    items: Any = None
-    first_batch: Started[ScanBatch | None] | None = None  # begun before it is needed
     batch: ScanBatch | None = None
+
+    def close(self) -> Plan[None]:
+        """Nothing more is read of it."""
+        if self.first_batch is not None:
+            yield Close(self.first_batch)
+        yield Close(self.items)
 
 
 class LateScan:
@@ -112,33 +119,28 @@ class LateScan:
 
     def add(self, rows: Rows) -> Plan[None]:
         """Have rows wait, and their columns be read."""
-        near = self._is_near(rows)
-        if not near:
-            yield from self.end()
         run = self._run
-        if run is None:
-            run = self._run = self._new_run(rows)
+        if run is None or not self._is_near(rows):
+            yield from self.end()
+            run = self._run = yield from self._open(rows)
         run.limit = self._position(rows.span, rows.end)
         run.gate.open(run.limit - run.begin)
         run.num_waiting += 1
         self._waiting.append((rows, run))
         self._waiting_rows += rows.end - rows.first
         self._waiting_bytes += _early_bytes(rows)
-        if not near:
-            yield from self._open(run, rows)
 
-    def _new_run(self, rows: Rows) -> _Run:
-        return _Run(ReadGate(self._spans_from(rows)), rows.span, self._position(rows.span, rows.first))
-
-    def _spans_from(self, rows: Rows) -> list[Any]:
+    def _open(self, rows: Rows) -> Plan[_Run]:
+        """A scan of what follows from some rows on, which begins at once."""
         places = self._plan.spans[rows.span : rows.span + SPANS_MAX]
         spans = [(self._sources[one.place], one.start, one.end) for one in places]
-        return [(spans[0][0], rows.first, spans[0][2]), *spans[1:]]
-
-    def _open(self, run: _Run, rows: Rows) -> Plan[None]:
-        spans, how = self._spans_from(rows), {**self._how, "gate": run.gate}
-        run.items = yield Open(partial(self._scan_sync, spans, how), lambda: self._reader.scan(spans, None, **how))
-        run.first_batch = yield Start(_next_of(run.items))
+        spans[0] = (spans[0][0], rows.first, spans[0][2])
+        gate = ReadGate(spans)
+        gate.open(rows.end - rows.first)
+        how = {**self._how, "gate": gate}
+        items = yield Open(partial(self._scan_sync, spans, how), lambda: self._reader.scan(spans, None, **how))
+        begin = self._position(rows.span, rows.first)
+        return _Run(items, gate, rows.span, begin, (yield Start(_next_of(items))))
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -174,13 +176,13 @@ class LateScan:
             yield from give(columns, part.counts)
         run.num_waiting -= 1
         if run is not self._run and not run.num_waiting:
-            yield Close(run.items)
+            yield from run.close()
 
     def end(self) -> Plan[None]:
         """What follows is not read by the last scan any more."""
         run, self._run = self._run, None
         if run is not None and not run.num_waiting:
-            yield Close(run.items)
+            yield from run.close()
 
 
 def _next_of(items: Any) -> Plan[ScanBatch | None]:
