@@ -150,12 +150,13 @@ class RequestCosts:
         (`requests_max`), the network, the processor.
         sizes_bytes  of the answers
         """
-        if not sizes_bytes:
-            return 0.0
-        number, num_bytes = len(sizes_bytes), sum(sizes_bytes)
+        return self.requests_s(len(sizes_bytes), sum(sizes_bytes), max(sizes_bytes)) if sizes_bytes else 0.0
+
+    def requests_s(self, number: int, num_bytes: float, largest_bytes: float) -> float:
+        """The same for so many GETs of so many bytes together, of which the largest is known."""
         waiting_s = number * self.latency_s + num_bytes / self.connection_bytes_per_s
         return max(
-            self.latency_s + max(sizes_bytes) / self.connection_bytes_per_s,
+            self.latency_s + largest_bytes / self.connection_bytes_per_s,
             waiting_s / self.requests_max,
             self.latency_s + num_bytes / self.network_bytes_per_s,
             self.latency_s + number * self.processor_s + num_bytes * self.processor_s_per_byte,

@@ -93,7 +93,7 @@ class BatchedFileWriter:
         self.num_rows = 0
         self.size_bytes = 0
         self._plan = plan = file_plan(schema, V0_1)
-        self._dictionary_places = [place for place in plan.text_places if _has_dictionary(schema.fields[place])]
+        self._dictionary_places = [place for place in plan.text_places if schema.fields[place].holds_dictionaries]
         self._options = options
         self._group_rows = options.group_rows
         self._dictionaries = options.dictionaries
@@ -270,10 +270,6 @@ def _values_page(field: Field, values: Any, position: int) -> tuple[bytes, int]:
         table = position + np.cumsum([0, *map(len, texts)], dtype="<i8")
         return data + table.tobytes(), position + len(data)
     return b"".join(values), position
-
-
-def _has_dictionary(field: Field) -> bool:
-    return any(each.logical_type.startswith("dict:") for each in field.walk())
 
 
 def _outside_lists(field: Field) -> Iterator[Field]:

@@ -93,12 +93,17 @@ class LateCosts:
             (self.num_columns, num_rows * self.row_bytes) if offsets is None else self._taken(offsets)
         )
         all_bytes = num_rows * self.row_bytes + behind_bytes
-        take_s = _seconds(self.costs, num_requests, num_bytes, self.read_bytes_max)
+        take_s = self._seconds(self.costs, num_requests, num_bytes)
         take_s += self.costs.latency_s * _more_rounds(num_kept, first_rows)
-        scan_s = _seconds(self.costs, self.num_columns, all_bytes, self.read_bytes_max)
+        scan_s = self._seconds(self.costs, self.num_columns, all_bytes)
         if abs(take_s - scan_s) <= self.costs.latency_s:
             return num_bytes >= (1 - SAVED_SHARE) * all_bytes
         return scan_s < take_s
+
+    def _seconds(self, costs: RequestCosts, num_requests: int, num_bytes: float) -> float:
+        """Of requests of about the same size, none of them longer than a read."""
+        number = max(num_requests, -(-int(num_bytes) // self.read_bytes_max), 1)
+        return costs.requests_s(number, num_bytes, num_bytes / number)
 
     def _take_ns(self, num_kept: int) -> float:
         return num_kept * (self.num_columns * TAKE_ROW_NS + self.row_bytes * TAKE_BYTE_NS)
@@ -143,14 +148,3 @@ def _more_rounds(num_rows: int, first_rows: int) -> int:
         first_rows *= ROWS_GROWTH
         rounds += 1
     return rounds
-
-
-def _seconds(costs: RequestCosts, num_requests: int, num_bytes: float, read_bytes_max: int) -> float:
-    """As `RequestCosts.round_s`, for requests of about the same size."""
-    number = max(num_requests, -(-int(num_bytes) // read_bytes_max), 1)
-    return max(
-        costs.latency_s + num_bytes / number / costs.connection_bytes_per_s,
-        (number * costs.latency_s + num_bytes / costs.connection_bytes_per_s) / costs.requests_max,
-        costs.latency_s + num_bytes / costs.network_bytes_per_s,
-        costs.latency_s + number * costs.processor_s + num_bytes * costs.processor_s_per_byte,
-    )

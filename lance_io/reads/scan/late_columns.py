@@ -11,7 +11,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.join import TooManyValues
@@ -24,6 +23,8 @@ from lance_io.reads.scan.span_rows import Joined, Rows, halves_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    import pyarrow as pa
 
     from lance_io.format.schema import Field
     from lance_io.plans.beside import Started
@@ -63,7 +64,7 @@ class LateColumns:
         self._order: deque[_Taking | None] = deque()  # what is to be given: takes, None for the next rows of the scan
         self._num_takes = 0  # of these
         late, early = [() if one is None else one.fields for one in (plan.late_read, plan.early_read)]
-        is_one = any(map(has_dictionary, (*early, *late)))  # each has one of its own
+        is_one = any([field.holds_dictionaries for field in (*early, *late)])  # each read has one of its own
         self._step = sys.maxsize if is_one else _first_rows(late, is_local=reader.is_local)
         self._is_sized = all([fixed_bits(field.arrow_type) is not None for field in late])
 
@@ -182,11 +183,6 @@ class LateColumns:
         for name in waiting[0].columns:
             columns[name] = concat([rows.columns[name] for rows in waiting])
         return columns, [(span, len(offsets)) for span, offsets in joined]
-
-
-def has_dictionary(field: Field) -> bool:
-    """Whether a field holds dictionaries, at any depth: each fragment has its own."""
-    return any([pa.types.is_dictionary(one.arrow_type) for one in field.walk()])
 
 
 def _first_rows(fields: Sequence[Field], *, is_local: bool) -> int:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pyarrow as pa
-
 from lance_io.reads.rows.value_widths import width_bytes
 from lance_io.reads.scan.late_choice import LateCosts, is_wide, worth_waiting
 from lance_io.reads.version.column_lists import project
@@ -42,11 +39,24 @@ def late_columns(
         case list(names):
             chosen = project(state.schema, list(dict.fromkeys(names)))
             return outputs & {path[0] for path in chosen.data_paths}, None
+    if options.fragments is not None:
+        return _choose(state, outputs, needed, state.scanned_places(options.fragments))
+    key = "late", frozenset(outputs), frozenset(needed)
+    chosen_before: tuple[set[str], LateCosts | None] | None = state.prepared.get(key)
+    if chosen_before is None:
+        chosen_before = _choose(state, outputs, needed, state.all_places)
+        state.prepared.put(key, chosen_before)
+    return chosen_before
+
+
+def _choose(
+    state: DatasetState, outputs: set[str], needed: set[str], places: Sequence[int]
+) -> tuple[set[str], LateCosts | None]:
     fields = [state.schema.field(name) for name in sorted(outputs)]
     read = [*fields, *[state.schema.field(name) for name in needed if name not in SYSTEM_COLUMNS]]
-    if any(_has_dictionary(field) for field in read):
+    if any(field.holds_dictionaries for field in read):
         return {one.name for one in fields if is_wide(width_bytes(one.arrow_type), state.context.store.profile)}, None
-    return _worth_waiting(state, fields, state.scanned_places(options.fragments))
+    return _worth_waiting(state, fields, places)
 
 
 def _worth_waiting(
@@ -57,7 +67,7 @@ def _worth_waiting(
     if not wide or not len(places):
         return set(), None
     row_bytes, file_bytes = _stored_bytes(state, wide, places)
-    num_rows = int(state.physical_rows[np.asarray(places)].sum())
+    num_rows = int(state.physical_rows[list(places)].sum())
     if not worth_waiting(num_rows, row_bytes, file_bytes, profile):
         return set(), None
     num_columns = sum([1 for one in wide for each in one.walk() if not each.children])
@@ -78,7 +88,3 @@ def _stored_bytes(state: DatasetState, fields: Iterable[Field], places: Sequence
         return width, float("inf")
     all_width = sum([width_bytes(one.arrow_type) for one in state.schema.fields])
     return sum(sizes) / num_rows * width / max(1.0, all_width), sum(sizes) / len(sizes)
-
-
-def _has_dictionary(field: Field) -> bool:
-    return any([pa.types.is_dictionary(one.arrow_type) for one in field.walk()])

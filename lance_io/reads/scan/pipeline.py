@@ -25,7 +25,7 @@ from lance_io.levels.retype import batch_as, concat
 from lance_io.plans.streams import Items
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import kept_runs
-from lance_io.reads.scan.late_columns import LateColumns, has_dictionary
+from lance_io.reads.scan.late_columns import LateColumns
 from lance_io.reads.scan.span_rows import Joined, Rows, Spans
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 
@@ -163,7 +163,7 @@ class Pipeline:
         if not self.is_filtered or self.is_limited or self._plan.skip:
             return False
         read = self._plan.early_read
-        return read is None or not any(map(has_dictionary, read.fields))
+        return read is None or not any([field.holds_dictionaries for field in read.fields])
 
     def prepare(self, batches: list[Batch]) -> Sequence[Rows | Spans | Joined]:
         """What passes the filter of batches with the columns of `plan.early`. Runs in any thread.

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.take.take_files import Taken
-    from lance_io.format.schema import Field
     from lance_io.io.scheduler import Merge
     from lance_io.plans.plan import Plan
     from lance_io.reads.scan.pipeline import ScanPlan
@@ -44,13 +43,13 @@ def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
         return False
     if plan.early_read is not None and len(plan.spans) * len(plan.early_read.leaves) > PAGES_BY_TAKE_MAX:
         return False
-    if len(plan.spans) > 1 and plan.early_read is not None and _has_dictionaries(plan.early_read.fields):
+    if (
+        len(plan.spans) > 1
+        and plan.early_read is not None
+        and any([field.holds_dictionaries for field in plan.early_read.fields])
+    ):
         return False
     return state.is_local or plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans)
-
-
-def _has_dictionaries(fields: Sequence[Field]) -> bool:
-    return any(each.logical_type.startswith("dict:") for field in fields for each in field.walk())
 
 
 class SpanReader:
@@ -174,7 +173,9 @@ class _TakenSpans:
         self._reader = reader
         self._left = deque([(index, span.start, span.end) for index, span in enumerate(spans)])
         picks = [(source, np.arange(start, end, dtype=np.int64)) for source, start, end in sources]
-        self._pieces = reader.pieces(picks, is_one=_has_dictionaries(reader.projection.fields))
+        self._pieces = reader.pieces(
+            picks, is_one=any([field.holds_dictionaries for field in reader.projection.fields])
+        )
         self._last_bytes = self._held_bytes = 0
 
     def next(self) -> Plan[tuple[int, Taken]] | None:
