@@ -107,11 +107,6 @@ class Field:
         return BLOB_KEY in self.metadata or self.extension_name == BLOB_V2_EXTENSION
 
     @property
-    def holds_dictionaries(self) -> bool:
-        """True if values at any depth are dictionary-encoded: each fragment has dictionaries of its own."""
-        return any([each.logical_type.startswith("dict:") for each in self.walk()])
-
-    @property
     def holds_blobs(self) -> bool:
         """True for a blob column of either kind."""
         return self.is_blob or self.is_blob_v2

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from lance_io.errors import SchemaError
 from lance_io.format.v0_1.dictionaries import dictionary_values, stored_dictionary
+from lance_io.levels.join import holds_dictionary
 from lance_io.levels.lists import items_of, validity, with_items
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class DictionaryGrowth:
         Raises `SchemaError` for values that a table's dictionary does not have, and for more than keys can tell apart.
         """
         dtype = array.type
-        if not _has_dictionary(dtype):
+        if not holds_dictionary(dtype):
             return array
         if pa.types.is_dictionary(dtype):
             return self._keys(field, array)
@@ -81,7 +82,3 @@ class DictionaryGrowth:
             return field.dictionary
         values = self._values.get(field.id)
         return None if values is None else stored_dictionary(values)
-
-
-def _has_dictionary(dtype: pa.DataType) -> bool:
-    return pa.types.is_dictionary(dtype) or any(_has_dictionary(dtype.field(at).type) for at in range(dtype.num_fields))

@@ -25,7 +25,7 @@ from lance_io.file.write.write_plan import file_plan
 from lance_io.format.schema import Field, Schema
 from lance_io.format.v0_1.batch_end import encode_end, encode_page_table, statistics_schema
 from lance_io.format.version import V0_1
-from lance_io.levels.join import join_arrays
+from lance_io.levels.join import holds_dictionary, join_arrays
 from lance_io.levels.leaf_sums import LeafSums, check_sums
 from lance_io.levels.portable import copy_array
 from lance_io.levels.text_check import check_texts
@@ -93,7 +93,9 @@ class BatchedFileWriter:
         self.num_rows = 0
         self.size_bytes = 0
         self._plan = plan = file_plan(schema, V0_1)
-        self._dictionary_places = [place for place in plan.text_places if schema.fields[place].holds_dictionaries]
+        self._dictionary_places = [
+            place for place in plan.text_places if holds_dictionary(schema.fields[place].arrow_type)
+        ]
         self._options = options
         self._group_rows = options.group_rows
         self._dictionaries = options.dictionaries

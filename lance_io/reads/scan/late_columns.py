@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lance_io.levels.arrays import memory_bytes
-from lance_io.levels.join import TooManyValues
+from lance_io.levels.join import TooManyValues, holds_dictionary
 from lance_io.levels.retype import concat
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import MIB
@@ -64,7 +64,7 @@ class LateColumns:
         self._order: deque[_Taking | None] = deque()  # what is to be given: takes, None for the next rows of the scan
         self._num_takes = 0  # of these
         late, early = [() if one is None else one.fields for one in (plan.late_read, plan.early_read)]
-        is_one = any([field.holds_dictionaries for field in (*early, *late)])  # each read has one of its own
+        is_one = any([holds_dictionary(field.arrow_type) for field in (*early, *late)])  # each read has one of its own
         self._step = sys.maxsize if is_one else _first_rows(late, is_local=reader.is_local)
         self._is_sized = all([fixed_bits(field.arrow_type) is not None for field in late])
 

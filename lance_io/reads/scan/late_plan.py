@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lance_io.levels.join import holds_dictionary
 from lance_io.reads.rows.value_widths import width_bytes
 from lance_io.reads.scan.late_choice import LateCosts, is_wide, worth_waiting
 from lance_io.reads.version.column_lists import project
@@ -54,7 +55,7 @@ def _choose(
 ) -> tuple[set[str], LateCosts | None]:
     fields = [state.schema.field(name) for name in sorted(outputs)]
     read = [*fields, *[state.schema.field(name) for name in needed if name not in SYSTEM_COLUMNS]]
-    if any(field.holds_dictionaries for field in read):
+    if any(holds_dictionary(field.arrow_type) for field in read):
         return {one.name for one in fields if is_wide(width_bytes(one.arrow_type), state.context.store.profile)}, None
     return _worth_waiting(state, fields, places)
 

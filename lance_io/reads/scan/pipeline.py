@@ -21,6 +21,7 @@ import pyarrow as pa
 from lance_io import compute as pc
 from lance_io.file.scan.batches import JoinedBatch, ScanBatch
 from lance_io.levels.arrays import booleans
+from lance_io.levels.join import holds_dictionary
 from lance_io.levels.retype import batch_as, concat
 from lance_io.plans.streams import Items
 from lance_io.reads.rows.rebatch import empty_columns
@@ -163,7 +164,7 @@ class Pipeline:
         if not self.is_filtered or self.is_limited or self._plan.skip:
             return False
         read = self._plan.early_read
-        return read is None or not any([field.holds_dictionaries for field in read.fields])
+        return read is None or not any([holds_dictionary(field.arrow_type) for field in read.fields])
 
     def prepare(self, batches: list[Batch]) -> Sequence[Rows | Spans | Joined]:
         """What passes the filter of batches with the columns of `plan.early`. Runs in any thread.

@@ -11,6 +11,7 @@ import numpy as np
 from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.table_reader import TableReader
 from lance_io.levels.arrays import memory_bytes
+from lance_io.levels.join import holds_dictionary
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.turns import MANY, in_turns
 
@@ -46,7 +47,7 @@ def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
     if (
         len(plan.spans) > 1
         and plan.early_read is not None
-        and any([field.holds_dictionaries for field in plan.early_read.fields])
+        and any([holds_dictionary(field.arrow_type) for field in plan.early_read.fields])
     ):
         return False
     return state.is_local or plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans)
@@ -174,7 +175,7 @@ class _TakenSpans:
         self._left = deque([(index, span.start, span.end) for index, span in enumerate(spans)])
         picks = [(source, np.arange(start, end, dtype=np.int64)) for source, start, end in sources]
         self._pieces = reader.pieces(
-            picks, is_one=any([field.holds_dictionaries for field in reader.projection.fields])
+            picks, is_one=any([holds_dictionary(field.arrow_type) for field in reader.projection.fields])
         )
         self._last_bytes = self._held_bytes = 0
 
