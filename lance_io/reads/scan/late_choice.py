@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from lance_io.store.costs import RequestCosts
     from lance_io.store.profile import StoreProfile
 
-LATE_BYTES_LOCAL: Final = 10  # narrower values are decoded faster than chosen rows of them are found,
-LATE_BYTES_CLOUD: Final = 1000  # and read, where looking them up costs a round trip and each is looked up
-TOGETHER_BYTES: Final = 2 * MIB  # of late columns: reading all of them takes hardly longer than a round
-BEHIND_BYTES: Final = 4 * MIB  # of pages that reach over the end of a run, about half of one,
-BEHIND_BYTES_LOCAL: Final = 1 * MIB  # and what of it is under way before it is known
-WAITING_BYTES_MAX: Final = 64 * MIB  # of the columns that rows have, while they wait for the others
-ROWS_GROWTH: Final = 32  # times as many rows are taken next, where only values say how large they are
-GAP_BYTES_LOCAL: Final = 256 * KIB  # so much that is not wanted ends a run; of a cloud what comes in a round trip
-SAVED_SHARE: Final = 0.1  # of the bytes is not worth a choice
-CHUNK_BYTES: Final = 4 * KIB  # a row is read with about this much beside it, where values are small
-TAKE_ROW_NS: Final = 200.0  # local disk, a value that is taken: finding it,
-TAKE_BYTE_NS: Final = 1.6  # and each of its bytes
-SCAN_BYTE_NS: Final = 0.6  # a byte that is decoded with all others of its page
-SCAN_ROW_NS: Final = 20.0
+LATE_BYTES_LOCAL: Final = 10  # local disk: rows of narrower values take longer to look up than to decode
+LATE_BYTES_CLOUD: Final = 1000  # object store: the same, where every row that passes is looked up
+TOGETHER_BYTES: Final = 2 * MIB  # late columns of at most this size arrive in about a round trip
+BEHIND_BYTES: Final = 4 * MIB  # half a page: what a scan reads behind the end of a run, on an object store
+BEHIND_BYTES_LOCAL: Final = 1 * MIB  # the same on local disk
+WAITING_BYTES_MAX: Final = 64 * MIB  # early columns of rows that wait for their late ones
+ROWS_GROWTH: Final = 32  # factor from one take to the next, while the size of values is unknown
+GAP_BYTES_LOCAL: Final = 256 * KIB  # unwanted bytes that end a run; on an object store, those of a round trip
+SAVED_SHARE: Final = 0.1  # a take that saves less than this share of the bytes is not worth it
+CHUNK_BYTES: Final = 4 * KIB  # read with each row of small values: the rest of its chunk
+TAKE_ROW_NS: Final = 200.0  # local disk, per value and per byte, measured: looking rows up,
+TAKE_BYTE_NS: Final = 1.6
+SCAN_ROW_NS: Final = 20.0  # and decoding whole pages
+SCAN_BYTE_NS: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)

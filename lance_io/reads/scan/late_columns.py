@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     _Taking = Started[tuple[dict[str, pa.Array], list[tuple[int, int]]]]
     Give = Callable[[dict[str, pa.Array], list[tuple[int, int]]], Stream]
 
-LATE_ROWS_FIRST = 16  # rows of columns that may be large are read late at first where a round takes time, else one,
-LATE_BYTES = 16 * MIB  # up to about this
-TAKES_AHEAD = 4  # that are under way at once
-NARROW_BITS = 8 * 1024  # of a value, with which 64 Ki rows are that much
+LATE_ROWS_FIRST = 16  # rows of the first take, while the size of values is unknown; one row on local disk
+LATE_BYTES = 16 * MIB  # late columns of one take, about
+TAKES_AHEAD = 4  # takes under way behind the one whose rows are next
+NARROW_BITS = 8 * 1024  # values of at most this width need no bound of bytes: 64 Ki of them take 64 MiB
 
 
 class LateColumns:
