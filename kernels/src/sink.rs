@@ -6,13 +6,7 @@
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
 use crate::error::{Checked, Damaged, Fault};
-use crate::room::Grow;
-pub use crate::room::{reserve, vec_with_capacity, with_room, zeros};
-
-/// `room::copied`, as a finding of decoders.
-pub fn copied<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(bytes: &[u8]) -> Checked<Vec<T>> {
-    Ok(crate::room::copied(bytes)?)
-}
+use crate::room::{reserve, with_room, Grow};
 
 /// A range of values inside one chunk that the caller wants, `start < end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

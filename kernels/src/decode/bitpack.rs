@@ -7,7 +7,8 @@
 use crate::damaged;
 use crate::error::Checked;
 use crate::levels::planes::{Planes, GROUP_WORDS};
-use crate::sink::{copied, Pick};
+use crate::room::copied;
+use crate::sink::Pick;
 use bytemuck::Pod;
 use fastlanes::{BitPacking, FL_ORDER};
 

@@ -12,7 +12,8 @@ use crate::decode::general::{Inflater, Limit};
 use crate::error::{invalid, Checked};
 use crate::gil;
 use crate::levels::planes::Planes;
-use crate::sink::{count, reserve, Pick};
+use crate::room::Grow;
+use crate::sink::{count, Pick};
 use pyo3::prelude::*;
 
 /// Decode the picked values of a block. `out` gives memory for so many values once their number is known to be right.
@@ -64,8 +65,7 @@ pub fn append_levels(
 ) -> Checked<()> {
     decode(codec, block, num_values, picks, inflater, |count| {
         let start = levels.len();
-        reserve(levels, count)?;
-        levels.resize(start + count, 0);
+        levels.try_resize(start + count, 0)?;
         Ok(bytemuck::cast_slice_mut(&mut levels[start..]))
     })
 }

@@ -5,6 +5,7 @@
 
 use crate::decode::fsst::SymbolTable;
 use crate::error::invalid;
+use crate::room::{Copied, Grow};
 use pyo3::PyResult;
 
 /// Fixed-size lists nest up to 32 deep, other messages a handful; anything more is an attack on the stack.
@@ -136,7 +137,7 @@ impl<'a> Program<'a> {
             2 => Codec::Variable { wide: self.wide()? },
             3 => {
                 let length = self.u32()? as usize;
-                Codec::Constant(self.take(length)?.to_vec())
+                Codec::Constant(self.take(length)?.try_to_vec()?)
             }
             4 => self.out_of_line()?,
             5 => Codec::Inline { bits: self.word_bits()? },
@@ -225,7 +226,7 @@ impl<'a> Program<'a> {
             if child % 8 != 0 {
                 return Err(invalid(format!("a packed struct child of {child} bits is not made of bytes")));
             }
-            bits.push(child);
+            bits.try_push(child)?;
         }
         let sum: usize = bits.iter().sum();
         match self.flat(depth, "a packed struct")? {
@@ -244,7 +245,7 @@ impl<'a> Program<'a> {
             if bits % 8 != 0 || (variable && bits > 64) {
                 return Err(invalid(format!("a packed child with {bits} bits per value or length")));
             }
-            children.push(Child { prefix_bytes: variable.then_some(bits / 8), bits, codec });
+            children.try_push(Child { prefix_bytes: variable.then_some(bits / 8), bits, codec })?;
         }
         Ok(Codec::VariablePacked { children })
     }

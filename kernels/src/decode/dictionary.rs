@@ -11,7 +11,8 @@ use crate::decode::general::{Inflater, Limit};
 use crate::decode::{block, fixed};
 use crate::error::{invalid, Checked};
 use crate::gil;
-use crate::sink::{bytes_of, copied, too_long, vec_with_capacity, Bytes, Offset, Pick, Strings};
+use crate::room::{copied, vec_with_capacity, Grow};
+use crate::sink::{bytes_of, too_long, Bytes, Offset, Pick, Strings};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
@@ -92,7 +93,7 @@ fn strings<O: Offset>(block: &[u8], num_items: usize) -> Checked<Vec<OwnedBuffer
         if offset < previous || offset > bytes.len() {
             return damaged!("dictionary offset {offset} behind {previous}, with {} bytes of items", bytes.len());
         }
-        items.offsets.push(O::wrap(offset));
+        items.offsets.try_push(O::wrap(offset))?;
         previous = offset;
     }
     if first != 0 || previous != bytes.len() {
@@ -112,11 +113,9 @@ fn header<O: Offset>(block: &[u8], num_items: usize) -> Checked<(usize, usize)> 
         return damaged!("dictionary offsets of {} bits, expected {}", block[0], width * 8);
     }
     let before_release = block[1..4] != [0, 0, 0];
-    let head = match before_release {
-        true => 1..1 + 2 * width,
-        false => 0..2 * width,
-    };
-    let Some(numbers) = block.get(head.clone()) else {
+    let head_at = usize::from(before_release);
+    let head_end = head_at + 2 * width;
+    let Some(numbers) = block.get(head_at..head_end) else {
         return damaged!("a dictionary of {} bytes has no header", block.len());
     };
     let (first, bytes_at) = (O::read(numbers), O::read(&numbers[width..]));
@@ -124,7 +123,7 @@ fn header<O: Offset>(block: &[u8], num_items: usize) -> Checked<(usize, usize)> 
     if first != expected {
         return damaged!("a dictionary header says {first}, expected {expected}");
     }
-    Ok((head.end, bytes_at))
+    Ok((head_end, bytes_at))
 }
 
 /// Items up to this long are copied with one store of this size.
@@ -185,7 +184,7 @@ impl Items<'_> {
 
     fn look_up_ints(&self, indices: impl ExactSizeIterator<Item = usize> + Clone) -> Checked<Vec<OwnedBuffer>> {
         let count = self.count();
-        let largest = indices.clone().fold(0, usize::max);
+        let largest = indices.clone().fold(0, usize::max); // room: an iterator
         if largest >= count && indices.len() > 0 {
             return damaged!("index {largest} into a dictionary of {count} items");
         }
@@ -222,27 +221,31 @@ impl Items<'_> {
         let short = (indices.len() >= self.count()).then(|| ShortItems::new(&table, self.data)).transpose()?.flatten();
         if let Some(items) = short {
             let mut total = 0usize;
-            values.offsets.extend(indices.clone().map(|index| {
+            // room: the iterator is copied, no vector
+            let ends = indices.clone().map(|index| {
                 total += items.lengths[index] as usize;
                 O::wrap(total)
-            }));
+            });
+            values.offsets.try_extend(ends)?;
             values.reserve_data(total)?;
             items.copy(indices, &mut values);
             return Ok(values.into_buffers()?.into());
         }
         let (mut total, mut inside) = (0usize, true);
-        values.offsets.extend(indices.clone().map(|index| {
+        // room: the iterator is copied, no vector
+        let ends = indices.clone().map(|index| {
             let (start, end) = (table[index].position(), table[index + 1].position());
             inside &= start <= end && end <= self.data.len();
             total = total.saturating_add(end.saturating_sub(start));
             O::wrap(total)
-        }));
+        });
+        values.offsets.try_extend(ends)?;
         if !inside {
             return damaged!("dictionary offsets do not ascend within {} bytes of items", self.data.len());
         }
         values.reserve_data(total)?;
         for index in indices {
-            values.data.extend_from_slice(&self.data[table[index].position()..table[index + 1].position()]);
+            values.data.try_append(&self.data[table[index].position()..table[index + 1].position()])?;
         }
         Ok(values.into_buffers()?.into())
     }
@@ -276,8 +279,8 @@ impl ShortItems {
                 return Ok(None);
             };
             slot.copy_from_slice(bytes);
-            items.push(item);
-            lengths.push(bytes.len() as u8);
+            items.try_push(item)?;
+            lengths.try_push(bytes.len() as u8)?;
         }
         Ok(Some(ShortItems { items, lengths }))
     }
@@ -287,7 +290,7 @@ impl ShortItems {
         let mut at = 0;
         for batch in values.offsets[1..].chunks(BATCH) {
             let end = batch.last().map_or(at, |end| end.position());
-            values.data.resize(end + SHORT_ITEM, 0);
+            values.data.resize(end + SHORT_ITEM, 0); // room: of `reserve_data`
             for (stop, index) in batch.iter().zip(&mut indices) {
                 if let Some(slot) = values.data[at..].first_chunk_mut() {
                     *slot = self.items[index];

@@ -18,7 +18,8 @@
 
 use crate::damaged;
 use crate::error::{invalid, Checked};
-use crate::sink::{reserve, Offset, Strings};
+use crate::room::Grow;
+use crate::sink::{Offset, Strings};
 use pyo3::PyResult;
 
 const ESCAPE: u8 = 255;
@@ -99,12 +100,13 @@ pub struct Scratch {
 
 impl Scratch {
     /// Make room for blocks of so many codes, and for what a run stores behind them.
-    fn prepare(&mut self, num_codes: usize) {
+    fn prepare(&mut self, num_codes: usize) -> Checked<()> {
         let places = num_codes.min(BLOCK_CODES) + 1;
         if self.places.len() < places {
-            self.window.resize(places * SYMBOL_BYTES + RUN_REACH, 0);
-            self.places.resize(places, 0);
+            self.window.try_resize(places * SYMBOL_BYTES + RUN_REACH, 0)?;
+            self.places.try_resize(places, 0)?;
         }
+        Ok(())
     }
 }
 
@@ -117,7 +119,7 @@ impl SymbolTable {
         scratch: &mut Scratch,
         out: &mut Strings<O>,
     ) -> Checked<()> {
-        scratch.prepare(codes.len());
+        scratch.prepare(codes.len())?;
         let mut ends = ends.peekable();
         let mut start = 0;
         loop {
@@ -129,8 +131,7 @@ impl SymbolTable {
             while let Some(end) = ends.next_if(|&end| end <= start + used) {
                 let place = scratch.places[end - start];
                 split |= place == INSIDE;
-                reserve(&mut out.offsets, 1)?;
-                out.offsets.push(O::wrap(base + place as usize));
+                out.offsets.try_push(O::wrap(base + place as usize))?;
             }
             if split {
                 return damaged!("an FSST value ends in an escape");
@@ -153,7 +154,7 @@ impl SymbolTable {
     ) -> Checked<()> {
         let filled = num_codes.next_multiple_of(RUN);
         if let (..=BLOCK_CODES, Some(runs)) = (filled, codes.get(..filled)) {
-            scratch.prepare(filled);
+            scratch.prepare(filled)?;
             let (at, made) = self.all_runs(runs, 0, 0, &mut scratch.window, &mut scratch.places);
             if at == filled {
                 scratch.places[filled] = made as u16;

@@ -9,7 +9,7 @@ use crate::damaged;
 use crate::decode::codec::{Scheme, VALUE_BYTES_MAX};
 use crate::error::{Checked, Damaged, Fault};
 use std::io::Read;
-use zstd::bulk::Decompressor;
+use zstd::zstd_safe::{get_error_name, DCtx};
 
 /// An LZ4 block grows at most 255-fold.
 const LZ4_RATIO_MAX: usize = 255;
@@ -49,7 +49,7 @@ impl Limit {
 /// Decompresses buffer after buffer, keeping the zstd context between them.
 #[derive(Default)]
 pub struct Inflater {
-    zstd: Option<Decompressor<'static>>,
+    zstd: Option<DCtx<'static>>,
 }
 
 impl Inflater {
@@ -66,6 +66,14 @@ impl Inflater {
         }
     }
 
+    fn context(&mut self) -> Checked<&mut DCtx<'static>> {
+        let context = match self.zstd.take() {
+            Some(context) => context,
+            None => DCtx::try_create().ok_or(Fault::NoMemory(0))?,
+        };
+        Ok(self.zstd.insert(context)) // room: an option
+    }
+
     fn inflate_zstd(&mut self, input: &[u8], limit: Limit, out: &mut Vec<u8>) -> Checked<()> {
         let Some((head, frame)) = input.split_first_chunk::<8>() else {
             return damaged!("a zstd buffer of {} bytes has no size", input.len());
@@ -73,12 +81,8 @@ impl Inflater {
         let size = limit.check(u64::from_le_bytes(*head))?;
         if size <= frame.len().saturating_mul(ZSTD_BELIEVED_RATIO).max(ZSTD_BELIEVED_BYTES) {
             reserve(out, size)?;
-            let context = match &mut self.zstd {
-                Some(context) => context,
-                empty => empty.insert(Decompressor::new().map_err(bad_frame)?),
-            };
             // The vector's capacity may be larger than `size`; the length is checked below.
-            context.decompress_to_buffer(frame, out).map_err(bad_frame)?;
+            self.context()?.decompress(out, frame).map_err(|code| bad_frame_text(get_error_name(code)))?;
         } else {
             stream_zstd(frame, Limit { expected: size, allowed: size }, out)?;
         }
@@ -108,8 +112,14 @@ fn is_bare_frame(input: &[u8]) -> bool {
 
 /// What zstd says: that it has no memory, or that the frame is damaged. Its library tells both by their text.
 fn bad_frame(error: std::io::Error) -> Fault {
-    let text = error.to_string();
-    match error.kind() == std::io::ErrorKind::OutOfMemory || text.contains("Allocation error") {
+    match error.kind() == std::io::ErrorKind::OutOfMemory {
+        true => Fault::NoMemory(0),
+        false => bad_frame_text(&error.to_string()),
+    }
+}
+
+fn bad_frame_text(text: &str) -> Fault {
+    match text.contains("Allocation error") {
         true => Fault::NoMemory(0),
         false => Damaged(format!("zstd frame: {text}")),
     }
@@ -126,7 +136,7 @@ fn inflate_lz4(input: &[u8], limit: Limit, out: &mut Vec<u8>) -> Checked<()> {
     let expected = limit.expected.min(block.len().saturating_mul(LZ4_RATIO_MAX));
     let size = Limit { expected, ..limit }.check(u64::from(u32::from_le_bytes(*head)))?;
     reserve(out, size)?;
-    out.resize(size, 0);
+    out.resize(size, 0); // room: reserved
     match lz4_flex::block::decompress_into(block, out) {
         Ok(made) if made == size => Ok(()),
         Ok(made) => damaged!("an LZ4 block holds {made} bytes, announced {size}"),
@@ -142,7 +152,9 @@ fn stream_zstd(frame: &[u8], limit: Limit, out: &mut Vec<u8>) -> Checked<()> {
         Ok(Some(size)) => limit.check(size)?.min(bytes_max),
         _ => bytes_max,
     };
-    let mut decoder = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad_frame)?.single_frame();
+    // Its own context: one that is kept would keep a window of up to 128 MiB.
+    let mut context = DCtx::try_create().ok_or(Fault::NoMemory(0))?;
+    let mut decoder = zstd::stream::read::Decoder::with_context(frame, &mut context).single_frame();
     while out.len() < announced {
         if out.len() == out.capacity() {
             reserve(out, (announced - out.len()).min(out.len().max(STREAMED_BYTES_MIN)))?;

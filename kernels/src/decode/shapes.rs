@@ -3,6 +3,7 @@
 use crate::buffer::OwnedBuffer;
 use crate::decode::codec::Codec;
 use crate::error::{invalid, Checked};
+use crate::room::{Gather, GatherResults, Grow};
 use crate::sink::{bytes_of, Bits, Bytes};
 use pyo3::PyResult;
 
@@ -56,7 +57,7 @@ impl ListShape {
                 Some(product) if product <= u32::MAX as usize => product,
                 _ => return Err(invalid("fixed-size lists hold more than 2^32 items per row")),
             };
-            levels.push((items_per_row, *has_validity));
+            levels.try_push((items_per_row, *has_validity))?;
             codec = values;
         }
         match codec.bits() {
@@ -94,7 +95,7 @@ impl Lists {
         let bitmap = |&(items, has_validity): &(usize, bool)| {
             has_validity.then(|| Checked::Ok(Bits::with_room(bytes_of(rows, items)?.saturating_mul(8)))).transpose()
         };
-        let validity = shape.levels.iter().map(bitmap).collect::<Checked<_>>()?;
+        let validity = shape.levels.iter().map(bitmap).try_vec_of()?;
         // `append` counts rows for the bitmaps and items here, so that bits restart nowhere.
         let items = Fixed::with_capacity(shape.item_bits, bytes_of(rows, shape.items_per_row() * 8)?)?;
         Ok(Lists { validity, items })
@@ -113,9 +114,9 @@ impl Lists {
         self.items.append(rest, 0, shape.items_per_row())
     }
 
-    pub fn into_buffers(self) -> Vec<Option<OwnedBuffer>> {
+    pub fn into_buffers(self) -> Checked<Vec<Option<OwnedBuffer>>> {
         let validity = self.validity.into_iter().map(|bits| bits.map(|bits| bits.into_bytes().into()));
-        validity.chain([Some(self.items.into_buffer())]).collect()
+        Ok(validity.chain([Some(self.items.into_buffer())]).try_vec()?)
     }
 }
 
@@ -128,8 +129,8 @@ pub struct Children {
 
 impl Children {
     pub fn with_capacity(bits: &[usize], rows: usize) -> Checked<Self> {
-        let outputs = bits.iter().map(|&bits| Ok(Bytes::with_room(bytes_of(rows, bits)?))).collect::<Checked<_>>()?;
-        let sizes: Vec<usize> = bits.iter().map(|bits| bits / 8).collect();
+        let outputs = bits.iter().map(|&bits| Checked::Ok(Bytes::with_room(bytes_of(rows, bits)?))).try_vec_of()?;
+        let sizes = bits.iter().map(|bits| bits / 8).try_vec()?;
         Ok(Children { row_bytes: sizes.iter().sum(), sizes, outputs })
     }
 
@@ -159,8 +160,8 @@ impl Children {
         Ok(())
     }
 
-    pub fn into_buffers(self) -> Vec<Option<OwnedBuffer>> {
-        self.outputs.into_iter().map(|output| Some(output.into_buffer())).collect()
+    pub fn into_buffers(self) -> Checked<Vec<Option<OwnedBuffer>>> {
+        Ok(self.outputs.into_iter().map(|output| Some(output.into_buffer())).try_vec()?)
     }
 }
 

@@ -6,7 +6,8 @@ use crate::damaged;
 use crate::decode::codec::Codec;
 use crate::decode::fsst::{Scratch, SymbolTable};
 use crate::error::Checked;
-use crate::sink::{reserve, Offset, Pick, Strings};
+use crate::room::Grow;
+use crate::sink::{Offset, Pick, Strings};
 
 /// Append the picked values of a chunk that holds `num_values`. `scratch` is working memory for FSST.
 pub fn decode<O: Offset>(
@@ -33,8 +34,7 @@ pub fn decode<O: Offset>(
         let (first, last) = bounds::<O>(offsets, table_bytes, buffer.len())?;
         let base = out.data.len();
         let rebased = offsets[O::BYTES..].chunks_exact(O::BYTES).map(|raw| O::wrap(base + (O::read(raw) - first)));
-        reserve(&mut out.offsets, pick.len())?;
-        out.offsets.extend(rebased);
+        out.offsets.try_extend(rebased)?;
         out.push_bytes(&buffer[first..last])?;
     }
     Ok(())

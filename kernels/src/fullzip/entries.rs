@@ -113,8 +113,8 @@ impl<'a> RowSink<'a> {
     pub fn into_buffers(self) -> Checked<Vec<Option<OwnedBuffer>>> {
         Ok(match self {
             RowSink::Fixed(out, _) => vec![Some(out.into_buffer())],
-            RowSink::Lists(_, out) => out.into_buffers(),
-            RowSink::Struct(out) => out.into_buffers(),
+            RowSink::Lists(_, out) => out.into_buffers()?,
+            RowSink::Struct(out) => out.into_buffers()?,
             RowSink::Narrow(out) => out.strings.into_buffers()?.map(Some).into(),
             RowSink::Wide(out) => out.strings.into_buffers()?.map(Some).into(),
             RowSink::Packed(members) => {

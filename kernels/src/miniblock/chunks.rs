@@ -12,7 +12,7 @@ use crate::damaged;
 use crate::error::Checked;
 use crate::gil;
 use crate::levels::rows::RowRanges;
-use crate::room::{reserve, vec_with_capacity, Grow};
+use crate::room::{reserve, vec_with_capacity, Grow, Roomy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -157,6 +157,15 @@ pub struct ChunkPlan {
     pub range_firsts: Vec<i64>,
     pub range_starts: Vec<i64>,
     pub range_ends: Vec<i64>,
+}
+
+impl ChunkPlan {
+    /// A range of a page without chunks.
+    pub fn add_range(&mut self, start: i64, end: i64) -> Roomy<()> {
+        self.range_firsts.try_push(0)?;
+        self.range_starts.try_push(start)?;
+        self.range_ends.try_push(end)
+    }
 }
 
 impl<'a> ChunkTable<'a> {

@@ -106,8 +106,8 @@ impl<'a> Values<'a> {
             Sink::Fixed(out) => vec![Some(out.into_buffer())],
             Sink::Narrow(out) => out.into_buffers()?.map(Some).into(),
             Sink::Wide(out) => out.into_buffers()?.map(Some).into(),
-            Sink::Lists(_, out) => out.into_buffers(),
-            Sink::Children(out) => out.into_buffers(),
+            Sink::Lists(_, out) => out.into_buffers()?,
+            Sink::Children(out) => out.into_buffers()?,
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::decode::general::announced_bytes;
 use crate::error::invalid;
 use crate::fullzip::entries::read_word;
 use crate::gil;
-use crate::sink::vec_with_capacity;
+use crate::room::{vec_with_capacity, Grow};
 use pyo3::prelude::*;
 
 /// How entries begin.
@@ -69,7 +69,7 @@ pub fn announced_entries(
         let mut found: Vec<i64> = vec_with_capacity(offsets.len())?;
         for (&offset, &length) in offsets.iter().zip(&lengths[..]) {
             let announced = heads.announced(scheme, slice_of(bytes, offset, length)?);
-            found.push(i64::try_from(announced).unwrap_or(i64::MAX));
+            found.try_push(i64::try_from(announced).unwrap_or(i64::MAX))?;
         }
         Ok(found.into())
     })

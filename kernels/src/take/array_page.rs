@@ -10,7 +10,8 @@ use crate::levels::layers::LayerOut;
 use crate::levels::leaf::LeafParts;
 use crate::levels::rows::RowRanges;
 use crate::miniblock::chunks::ChunkPlan;
-use crate::sink::{copied, reserve, vec_with_capacity, Bits, Bytes, Offsets};
+use crate::room::{copied, filled, vec_with_capacity, zeros, Copied, Gather, GatherResults, Grow, Roomy};
+use crate::sink::{Bits, Bytes, Offsets};
 use crate::take::join::Part;
 use pyo3::prelude::*;
 
@@ -43,7 +44,7 @@ impl Around {
             b'L' => Ok(Around::List { wide: true }),
             other => Err(invalid(format!("{other} around a leaf"))),
         });
-        nodes.collect()
+        nodes.try_vec_of()
     }
 }
 
@@ -115,7 +116,7 @@ impl Ends {
         let mut stored = vec_with_capacity(8 * self.len() as usize)?;
         for index in 0..self.len() {
             let added = if self.is_valid(index) { 0 } else { self.adjustment };
-            stored.extend((self.borders.get(index + 1) as u64 + added).to_le_bytes());
+            stored.try_append(&(self.borders.get(index + 1) as u64 + added).to_le_bytes())?;
         }
         Ok(stored)
     }
@@ -164,7 +165,7 @@ fn borders_of<B: Copy>(
         return damaged!("{} bytes of ends; each has 8", stored.len());
     }
     let mut borders = vec_with_capacity(entries.len() + 1)?;
-    borders.push(make(0));
+    borders.try_push(make(0))?;
     let mut previous = 0;
     for (at, entry) in entries.iter().enumerate() {
         let stored = u64::from_le_bytes(*entry);
@@ -175,12 +176,11 @@ fn borders_of<B: Copy>(
         }
         if !is_there {
             if valid.is_empty() {
-                *valid = vec_with_capacity(entries.len().div_ceil(8))?;
-                valid.resize(entries.len().div_ceil(8), 0xff);
+                *valid = filled(0xff, entries.len().div_ceil(8))?;
             }
             valid[at / 8] &= !(1 << (at % 8));
         }
-        borders.push(make(end));
+        borders.push(make(end)); // room: reserved
         previous = end;
     }
     Ok(borders)
@@ -188,20 +188,15 @@ fn borders_of<B: Copy>(
 
 /// Flags as a bitmap, and how many are not set; no bitmap where all are.
 fn bitmap_of(flags: impl Iterator<Item = bool> + Clone) -> Checked<(Option<Vec<u8>>, usize)> {
-    let num_unset = flags.clone().filter(|flag| !flag).count();
-    if num_unset == 0 {
+    let (mut num_flags, mut num_set) = (0, 0);
+    let counted = flags.clone(); // room: an iterator
+    counted.for_each(|flag| (num_flags, num_set) = (num_flags + 1, num_set + usize::from(flag)));
+    if num_set == num_flags {
         return Ok((None, 0));
     }
-    let mut bits = vec_with_capacity(flags.clone().count().div_ceil(8))?;
-    for (at, flag) in flags.enumerate() {
-        if at % 8 == 0 {
-            bits.push(0);
-        }
-        if let Some(last) = bits.last_mut() {
-            *last |= u8::from(flag) << (at % 8);
-        }
-    }
-    Ok((Some(bits), num_unset))
+    let mut bits = zeros::<u8>(num_flags.div_ceil(8))?;
+    flags.enumerate().for_each(|(at, flag)| bits[at / 8] |= u8::from(flag) << (at % 8));
+    Ok((Some(bits), num_flags - num_set))
 }
 
 /// Ends as files store them, what is added for nulls, the greatest that may be, and whether Arrow's offsets are wide.
@@ -279,10 +274,8 @@ impl Items {
             ends.first() == Some(&0) && ends.is_sorted() && ends.last().is_some_and(|&e| e as usize <= data.len());
         match ascends {
             true => {
-                let mut items = Items { offsets: vec_with_capacity(ends.len())?, data: vec_with_capacity(data.len())? };
-                items.offsets.extend(ends.iter().map(|&end| end as usize));
-                items.data.extend_from_slice(data);
-                Ok(items)
+                let offsets = ends.iter().map(|&end| end as usize).try_vec()?;
+                Ok(Items { offsets, data: data.try_to_vec()? })
             }
             false => Err(invalid("offsets of items that do not ascend from 0 within their bytes")),
         }
@@ -346,7 +339,7 @@ impl ArrayPage {
             match runs.last_mut() {
                 Some(last) if last.1 == start => last.1 = end,
                 _ if start == end => {}
-                _ => runs.push((start, end)),
+                _ => runs.push((start, end)), // room: reserved
             }
         }
         Ok(runs)
@@ -368,9 +361,7 @@ impl ArrayPage {
     pub fn plan(&self, rows: &[i64], plan: &mut ChunkPlan) -> PyResult<()> {
         for run in self.runs(rows)? {
             for (start, end) in self.ranges(run).into_iter().filter(|(start, end)| start < end) {
-                plan.range_firsts.push(0);
-                plan.range_starts.push(start);
-                plan.range_ends.push(end);
+                plan.add_range(start, end)?;
             }
         }
         Ok(())
@@ -389,23 +380,25 @@ impl ArrayPage {
                     *piece = slice_of(bytes, *offset, end - start)?;
                 }
             }
-            pieces.push((run, found));
+            pieces.push((run, found)); // room: reserved
         }
         let num_items: i64 = runs.iter().map(|(start, end)| end - start).sum();
         let (values, validity, null_count) = self.leaf(&pieces, num_items as usize)?;
-        let mut layers = vec![LayerOut { length: num_items as usize, validity, null_count, offsets: None }];
+        let mut layers = vec_with_capacity(self.around.len() + 1)?;
+        layers.push(LayerOut { length: num_items as usize, validity, null_count, offsets: None }); // room: reserved
         let mut length = num_items as usize;
         for around in &self.around {
-            layers.push(match (around, &self.lists) {
+            let layer = match (around, &self.lists) {
                 (Around::List { wide }, Some(lists)) => {
                     length = rows.len();
                     lists.layer(rows, *wide)?
                 }
                 _ => LayerOut { length, validity: None, null_count: 0, offsets: None },
-            });
+            };
+            layers.push(layer); // room: reserved
         }
         let bitmaps = (0..self.num_bitmaps).map(|_| None);
-        Ok((num_items as usize, bitmaps.chain(values.into_iter().map(Some)).collect(), layers))
+        Ok((num_items as usize, bitmaps.chain(values.into_iter().map(Some)).try_vec()?, layers))
     }
 
     fn leaf(&self, pieces: &[Piece<'_>], num_items: usize) -> Checked<Leaf> {
@@ -437,22 +430,21 @@ impl ArrayPage {
                 vec![bits.into_bytes().into()]
             }
             Values::Strings { ends, wide, .. } => {
-                (validity, null_count) = ends.validity(slots.clone())?;
+                (validity, null_count) = ends.validity(slots.clone())?; // room: an iterator
                 let lengths = slots.map(|slot| ends.length(slot));
                 let mut data = vec_with_capacity(total)?;
-                pieces.iter().for_each(|(_, [values, _])| data.extend_from_slice(values));
+                pieces.iter().try_for_each(|(_, [values, _])| data.try_append(values))?;
                 vec![offsets_of(lengths, num_items, *wide)?.into(), data.into()]
             }
             Values::Codes { items, .. } => {
                 let codes = pieces.iter().flat_map(|(_, [codes, _])| codes.iter().copied());
-                (validity, null_count) = bitmap_of(codes.clone().map(|code| code > 0))?;
+                (validity, null_count) = bitmap_of(codes.clone().map(|code| code > 0))?; // room: an iterator
                 let mut data: Vec<u8> = Vec::new();
                 let mut lengths: Vec<i64> = vec_with_capacity(num_items)?;
                 for code in codes {
                     let item = items.get(code)?;
-                    reserve(&mut data, item.len())?;
-                    data.extend_from_slice(item);
-                    lengths.push(item.len() as i64);
+                    data.try_append(item)?;
+                    lengths.try_push(item.len() as i64)?;
                 }
                 vec![offsets_of(lengths.into_iter(), num_items, false)?.into(), data.into()]
             }
@@ -475,15 +467,15 @@ impl ArrayPage {
     }
 
     /// What the value buffers consist of.
-    pub fn parts(&self) -> Vec<Part> {
+    pub fn parts(&self) -> Roomy<Vec<Part>> {
         let bitmaps = (0..self.num_bitmaps).map(|_| Part::Bytes); // of which there are none
         let values = match self.width() {
-            0 => vec![Part::Bits(1)],
-            -1 => vec![Part::Narrow, Part::Bytes],
-            -2 => vec![Part::Wide, Part::Bytes],
-            _ => vec![Part::Bytes],
+            0 => &[Part::Bits(1)][..],
+            -1 => &[Part::Narrow, Part::Bytes],
+            -2 => &[Part::Wide, Part::Bytes],
+            _ => &[Part::Bytes],
         };
-        bitmaps.chain(values).collect()
+        bitmaps.chain(values.iter().copied()).try_vec()
     }
 }
 
@@ -504,10 +496,10 @@ impl Lists {
 fn offsets_of(lengths: impl Iterator<Item = i64>, count: usize, wide: bool) -> Checked<Offsets> {
     let mut offsets = vec_with_capacity(count + 1)?;
     let mut end = 0i64;
-    offsets.push(end);
+    offsets.push(end); // room: reserved
     for length in lengths {
         end = end.saturating_add(length);
-        offsets.push(end);
+        offsets.try_push(end)?;
     }
     if wide {
         return Ok(Offsets::Wide(offsets));
@@ -515,7 +507,5 @@ fn offsets_of(lengths: impl Iterator<Item = i64>, count: usize, wide: bool) -> C
     if end > i64::from(i32::MAX) {
         return damaged!("{end} bytes or items wanted exceed what 32-bit offsets can address");
     }
-    let mut narrow = vec_with_capacity(offsets.len())?;
-    narrow.extend(offsets.into_iter().map(|offset: i64| offset as i32));
-    Ok(Offsets::Narrow(narrow))
+    Ok(Offsets::Narrow(offsets.into_iter().map(|offset: i64| offset as i32).try_vec()?))
 }

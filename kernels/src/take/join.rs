@@ -8,7 +8,8 @@ use crate::error::{invalid, Checked};
 use crate::levels::layers::LayerOut;
 use crate::levels::leaf::LeafParts;
 use crate::miniblock::page::Page;
-use crate::sink::{copied, vec_with_capacity, zeros, Bits, Bytes, Offsets};
+use crate::room::{copied, filled, vec_with_capacity, zeros, Gather, GatherResults, Grow};
+use crate::sink::{Bits, Bytes, Offsets};
 use pyo3::PyResult;
 
 /// What a value buffer consists of.
@@ -44,9 +45,9 @@ fn parts_of_codec(codec: &Codec) -> PyResult<Vec<Part>> {
                 0 => Part::Bytes,
                 _ => Part::Bits(shape.items_per_row() * shape.item_bits),
             };
-            shape.levels.iter().map(|&(items, _)| Part::Bits(items)).chain([items]).collect()
+            shape.levels.iter().map(|&(items, _)| Part::Bits(items)).chain([items]).try_vec()?
         }
-        Codec::PackedStruct { bits, .. } => vec![Part::Bytes; bits.len()],
+        Codec::PackedStruct { bits, .. } => filled(Part::Bytes, bits.len())?,
         _ => match codec.bits() {
             Some(bits) if bits % 8 != 0 => vec![Part::Bits(bits)],
             Some(_) => vec![Part::Bytes],
@@ -66,20 +67,20 @@ pub fn join_leaves(mut leaves: Vec<LeafParts>, parts: impl FnOnce() -> PyResult<
         return Err(invalid("pages of different kinds in one call"));
     }
     let num_items = leaves.iter().map(|leaf| leaf.0).sum();
-    let values = parts.iter().enumerate().map(|(at, part)| join_values(&leaves, at, *part)).collect::<PyResult<_>>()?;
-    let layers = (0..layers).map(|at| join_layer(&leaves, at)).collect::<Checked<_>>()?;
+    let values = parts.iter().enumerate().map(|(at, part)| join_values(&leaves, at, *part)).try_vec_of()?;
+    let layers = (0..layers).map(|at| join_layer(&leaves, at)).try_vec_of()?;
     Ok((num_items, values, layers))
 }
 
 fn join_values(leaves: &[LeafParts], at: usize, part: Part) -> PyResult<Option<OwnedBuffer>> {
-    let buffers = leaves.iter().map(|leaf| leaf.1[at].as_ref());
-    if buffers.clone().any(|buffer| buffer.is_none()) {
-        return match buffers.clone().all(|buffer| buffer.is_none()) {
+    let buffers = || leaves.iter().map(|leaf| leaf.1[at].as_ref());
+    if buffers().any(|buffer| buffer.is_none()) {
+        return match buffers().all(|buffer| buffer.is_none()) {
             true => Ok(None),
             false => Err(invalid("pages with and without bitmaps in one call")),
         };
     }
-    let slices: Vec<&[u8]> = buffers.flatten().map(OwnedBuffer::bytes).collect();
+    let slices = buffers().flatten().map(OwnedBuffer::bytes).try_vec()?;
     let total: usize = slices.iter().map(|slice| slice.len()).sum();
     Ok(Some(match part {
         Part::Bytes => {
@@ -97,11 +98,11 @@ fn join_values(leaves: &[LeafParts], at: usize, part: Part) -> PyResult<Option<O
             out.into_bytes().into()
         }
         Part::Narrow => {
-            let vectors = slices.iter().map(|slice| copied::<i32>(slice)).collect::<Checked<Vec<_>>>()?;
+            let vectors = slices.iter().map(|slice| copied::<i32>(slice)).try_vec_of()?;
             join_offsets(vectors.iter().map(Vec::as_slice), total / 4)?.into()
         }
         Part::Wide => {
-            let vectors = slices.iter().map(|slice| copied::<i64>(slice)).collect::<Checked<Vec<_>>>()?;
+            let vectors = slices.iter().map(|slice| copied::<i64>(slice)).try_vec_of()?;
             join_offsets(vectors.iter().map(Vec::as_slice), total / 8)?.into()
         }
     }))
@@ -124,12 +125,12 @@ impl Count for i64 {
 
 fn join_offsets<'a, O: Count + 'a>(vectors: impl Iterator<Item = &'a [O]>, count: usize) -> Checked<Vec<O>> {
     let mut out = vec_with_capacity(count + 1)?;
-    out.push(O::default());
+    out.push(O::default()); // room: reserved
     for offsets in vectors {
         let base = *out.last().unwrap_or(&O::default());
         for offset in offsets.iter().skip(1) {
             match offset.after(base) {
-                Some(offset) => out.push(offset),
+                Some(offset) => out.try_push(offset)?,
                 None => return crate::damaged!("the values wanted exceed what 32-bit offsets can address"),
             }
         }
@@ -138,14 +139,14 @@ fn join_offsets<'a, O: Count + 'a>(vectors: impl Iterator<Item = &'a [O]>, count
 }
 
 fn join_layer(leaves: &[LeafParts], at: usize) -> Checked<LayerOut> {
-    let layers = leaves.iter().map(|leaf| &leaf.2[at]);
-    let length = layers.clone().map(|layer| layer.length).sum();
-    let null_count = layers.clone().map(|layer| layer.null_count).sum();
-    let validity = match layers.clone().any(|layer| layer.validity.is_some()) {
+    let layers = || leaves.iter().map(|leaf| &leaf.2[at]);
+    let length = layers().map(|layer| layer.length).sum();
+    let null_count = layers().map(|layer| layer.null_count).sum();
+    let validity = match layers().any(|layer| layer.validity.is_some()) {
         false => None,
         true => {
             let mut bits = Bits::with_room(length);
-            for layer in layers.clone() {
+            for layer in layers() {
                 match &layer.validity {
                     Some(validity) => bits.append(validity, 0, layer.length)?,
                     None => {
@@ -160,10 +161,10 @@ fn join_layer(leaves: &[LeafParts], at: usize) -> Checked<LayerOut> {
     };
     let mut narrow = Vec::new();
     let mut wide = Vec::new();
-    for layer in layers {
+    for layer in layers() {
         match &layer.offsets {
-            Some(Offsets::Narrow(offsets)) => narrow.push(offsets.as_slice()),
-            Some(Offsets::Wide(offsets)) => wide.push(offsets.as_slice()),
+            Some(Offsets::Narrow(offsets)) => narrow.try_push(offsets.as_slice())?,
+            Some(Offsets::Wide(offsets)) => wide.try_push(offsets.as_slice())?,
             None => {}
         }
     }

@@ -7,6 +7,7 @@ use crate::decode::codec::Program;
 use crate::error::invalid;
 use crate::levels::layers::LayerOut;
 use crate::levels::leaf::LeafParts;
+use crate::room::{Gather, GatherResults, Grow, Roomy};
 use crate::sink::Offsets;
 use pyo3::PyResult;
 
@@ -39,10 +40,10 @@ impl Layout {
         let (mut around, mut lists) = (Vec::new(), Vec::new());
         let values = loop {
             match program.u8()? {
-                b's' if lists.is_empty() => around.push(Around::Struct),
-                b'l' if lists.is_empty() => around.push(Around::List { wide: false }),
-                b'L' if lists.is_empty() => around.push(Around::List { wide: true }),
-                b'i' => lists.push(program.u32()? as usize),
+                b's' if lists.is_empty() => around.try_push(Around::Struct)?,
+                b'l' if lists.is_empty() => around.try_push(Around::List { wide: false })?,
+                b'L' if lists.is_empty() => around.try_push(Around::List { wide: true })?,
+                b'i' => lists.try_push(program.u32()? as usize)?,
                 b'f' => break Values::Fixed { bits: program.u32()? as usize },
                 b'v' => break Values::Variable { wide: false },
                 b'V' => break Values::Variable { wide: true },
@@ -105,13 +106,13 @@ impl Layout {
     }
 
     /// The column; the leaf fits.
-    fn node(&self, (length, values, layers): LeafParts) -> ArrowNode {
+    fn node(&self, (length, values, layers): LeafParts) -> Roomy<ArrowNode> {
         let mut layers = layers.into_iter();
         let leaf = layers.next();
         let null_count = leaf.as_ref().map_or(0, |leaf| leaf.null_count as i64);
         let validity = leaf.and_then(|leaf| leaf.validity).map(OwnedBuffer::from);
-        let column = values_node(&self.lists, length, validity, null_count, values.into_iter());
-        layers.fold(column, |child, layer| {
+        let column = values_node(&self.lists, length, validity, null_count, values.into_iter())?;
+        Ok(layers.fold(column, |child, layer| {
             let offsets = layer.offsets.map(OwnedBuffer::from);
             let validity = layer.validity.map(OwnedBuffer::from);
             let buffers = match offsets {
@@ -120,7 +121,7 @@ impl Layout {
             };
             let null_count = layer.null_count as i64;
             ArrowNode { length: layer.length, null_count, buffers, children: vec![child] }
-        })
+        }))
     }
 }
 
@@ -134,16 +135,16 @@ fn values_node(
     validity: Option<OwnedBuffer>,
     null_count: i64,
     mut values: impl Iterator<Item = Option<OwnedBuffer>>,
-) -> ArrowNode {
+) -> Roomy<ArrowNode> {
     let Some((items, inner)) = lists.split_first() else {
-        let buffers = std::iter::once(validity).chain(values).collect();
-        return ArrowNode { length, null_count, buffers, children: Vec::new() };
+        let buffers = std::iter::once(validity).chain(values).try_vec()?;
+        return Ok(ArrowNode { length, null_count, buffers, children: Vec::new() });
     };
     let bitmap = values.next().flatten();
     let unknown = if bitmap.is_some() { -1 } else { 0 };
     let boxed: Box<dyn Iterator<Item = Option<OwnedBuffer>>> = Box::new(values);
-    let child = values_node(inner, length * items, bitmap, unknown, boxed);
-    ArrowNode { length, null_count, buffers: vec![validity], children: vec![child] }
+    let child = values_node(inner, length * items, bitmap, unknown, boxed)?;
+    Ok(ArrowNode { length, null_count, buffers: vec![validity], children: vec![child] })
 }
 
 /// More than this in one batch would be kept by whoever keeps one column of it.
@@ -159,7 +160,7 @@ pub fn batch_of(leaves: Vec<LeafParts>, layouts: &[Layout]) -> PyResult<Result<A
     if num_bytes > SHARED_BYTES_MAX || !leaves.iter().zip(layouts).all(|(leaf, layout)| layout.fits(leaf)) {
         return Ok(Err(leaves));
     }
-    let columns: Vec<ArrowNode> = leaves.into_iter().zip(layouts).map(|(leaf, layout)| layout.node(leaf)).collect();
+    let columns = leaves.into_iter().zip(layouts).map(|(leaf, layout)| layout.node(leaf)).try_vec_of()?;
     let length = columns.first().map_or(0, |column| column.length);
     match columns.iter().all(|column| column.length == length) {
         true => Ok(Ok(ArrowNode { length, null_count: 0, buffers: vec![None], children: columns }.into())),

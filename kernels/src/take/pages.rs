@@ -11,13 +11,14 @@ use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
 use crate::levels::rows::PageRows;
 use crate::miniblock::chunks::ChunkPlan;
 use crate::miniblock::indexed_page::{IndexedPage, Wanted};
+use crate::room::{filled, vec_with_capacity, zeros, Copied, Gather, GatherResults, Grow};
 use crate::take::array_page::ArrayPage;
 use crate::take::join::{join_leaves, parts_of};
 use crate::take::layout::{batch_of, Layout};
 use crate::take::plain_page::PlainPage;
 use crate::threads::side_by_side;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyMemoryError};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -89,9 +90,9 @@ impl PagesPlan {
         let steps = files.iter().map(|(rows, pages, _)| rows.get().rows().len() + pages.len()).sum();
         gil::release(py, steps, || {
             let mut plan = PagesPlan {
-                files: Vec::with_capacity(files.len()),
+                files: vec_with_capacity(files.len())?,
                 pages: Vec::new(),
-                columns: vec![Vec::new(); num_columns],
+                columns: filled(Vec::new(), num_columns)?,
                 chunks: ChunkPlan::default(),
                 decoded: Mutex::default(),
                 decoded_bytes: AtomicUsize::new(0),
@@ -105,11 +106,11 @@ impl PagesPlan {
     }
 
     /// `(starts, ends, bounds)`: the ranges of each file behind those of the one before.
-    fn ranges(&self) -> (OwnedBuffer, OwnedBuffer, Vec<usize>) {
-        let mut bounds = vec![0; self.files.len() + 1];
+    fn ranges(&self) -> PyResult<(OwnedBuffer, OwnedBuffer, Vec<usize>)> {
+        let mut bounds = zeros(self.files.len() + 1)?;
         self.pages.iter().for_each(|page| bounds[page.file + 1] = page.ranges.end);
         (1..bounds.len()).for_each(|at| bounds[at] = bounds[at].max(bounds[at - 1])); // those without pages
-        (self.chunks.range_starts.clone().into(), self.chunks.range_ends.clone().into(), bounds)
+        Ok((self.chunks.range_starts.try_to_vec()?.into(), self.chunks.range_ends.try_to_vec()?.into(), bounds))
     }
 
     /// Decode the pages of one file ahead of `decode`.
@@ -127,11 +128,12 @@ impl PagesPlan {
         let pages = self.pages_of(file);
         let steps = bytes.len() / 64;
         let leaves = gil::release(py, steps, || {
-            let work = self.work(pages.clone(), bytes, &offsets)?;
-            work.iter().map(|work| self.decode_within(work, bytes_max)).collect::<PyResult<Vec<_>>>()
+            let work = self.work(&self.pages[pages.clone()], bytes, &offsets)?; // room: two numbers
+            work.iter().map(|work| self.decode_within(work, bytes_max)).try_vec_of()
         })?;
         let mut decoded = self.decoded.lock().map_err(|_| invalid("a thread ended before its work"))?;
-        decoded.resize_with(self.pages.len(), || None);
+        let missing = self.pages.len().saturating_sub(decoded.len());
+        decoded.try_extend((0..missing).map(|_| None))?;
         decoded[pages].iter_mut().zip(leaves).for_each(|(place, leaf)| *place = Some(leaf));
         Ok(())
     }
@@ -155,7 +157,7 @@ impl PagesPlan {
             },
         };
         let leaves = leaves.into_iter().map(|leaf| leaf_to_python(py, leaf));
-        Ok(Decoded::Leaves(leaves.collect::<PyResult<_>>()?))
+        Ok(Decoded::Leaves(leaves.try_vec_of()?))
     }
 }
 
@@ -168,7 +170,7 @@ impl Layouts {
     #[new]
     #[pyo3(signature = (programs, /))]
     fn new(programs: Vec<Vec<u8>>) -> PyResult<Self> {
-        Ok(Layouts(programs.iter().map(|program| Layout::parse(program)).collect::<PyResult<_>>()?))
+        Ok(Layouts(programs.iter().map(|program| Layout::parse(program)).try_vec_of()?))
     }
 }
 
@@ -200,14 +202,14 @@ impl PagesPlan {
                 let Some(column) = column else { continue };
                 let page = page.ok_or_else(|| invalid("a page that is missing"))?;
                 let (first_chunk, first_range) = (self.chunks.chunk_ids.len(), self.chunks.range_starts.len());
-                page.plan(&split.rows()[rows.clone()], &mut self.chunks)?;
+                page.plan(&split.rows()[rows.start..rows.end], &mut self.chunks)?;
                 let chunks = first_chunk..self.chunks.chunk_ids.len();
                 let ranges = first_range..self.chunks.range_starts.len();
-                self.columns[column].push(self.pages.len());
-                self.pages.push(PlannedPage { page, file: self.files.len(), at, rows, chunks, ranges });
+                self.columns[column].try_push(self.pages.len())?;
+                self.pages.try_push(PlannedPage { page, file: self.files.len(), at, rows, chunks, ranges })?;
             }
         }
-        self.files.push(rows);
+        self.files.try_push(rows)?;
         Ok(())
     }
 
@@ -229,16 +231,16 @@ impl PagesPlan {
             AllFetched::Each(each) => (each, false),
         };
         let inputs = fetched.iter().map(|one| match one {
-            None => Ok(None),
+            None => PyResult::Ok(None),
             Some((buffer, offsets)) => Ok(Some((Input::new(buffer)?, Input::new(offsets)?))),
         });
-        let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
-        let mut buffers = Vec::with_capacity(inputs.len());
+        let inputs = inputs.try_vec_of()?;
+        let mut buffers = vec_with_capacity(inputs.len())?;
         for input in &inputs {
-            buffers.push(match input {
+            buffers.try_push(match input {
                 None => (&[][..], Cow::Borrowed(&[][..])),
                 Some((buffer, offsets)) => (buffer.bytes(), offsets.i64s()?),
-            });
+            })?;
         }
         let sources = self.sources(&buffers, is_joined)?;
         let mut decoded =
@@ -249,12 +251,12 @@ impl PagesPlan {
         };
         let steps = self.num_bytes() / 64 + self.pages.iter().map(|page| page.rows.len()).sum::<usize>();
         if decoded.is_empty() {
-            let mut work = Vec::with_capacity(self.pages.len());
+            let mut work = vec_with_capacity(self.pages.len())?;
             for (file, (bytes, offsets)) in sources.into_iter().enumerate() {
-                work.extend(self.work(self.pages_of(file), bytes, offsets)?);
+                work.try_extend(self.work(&self.pages[self.pages_of(file)], bytes, offsets)?)?;
             }
-            let columns = self.columns.iter().map(|pages| pages.iter().map(|&page| &work[page]).collect());
-            let columns: Vec<Vec<&Work<'_>>> = columns.collect();
+            let columns = self.columns.iter().map(|pages| pages.iter().map(|&page| &work[page]).try_vec());
+            let columns = columns.try_vec_of()?;
             let threads = threads(steps)?;
             return gil::release(py, steps, || {
                 decode_columns(&columns, threads, |work| self.decode_within(work, bytes_max))
@@ -262,14 +264,14 @@ impl PagesPlan {
         }
         gil::release(py, steps, || {
             for (at, leaf) in decoded.iter_mut().enumerate().filter(|(_, leaf)| leaf.is_none()) {
-                let work = self.work(at..at + 1, &[], &[])?; // nothing was fetched for it
+                let work = self.work(&self.pages[at..at + 1], &[], &[])?; // nothing was fetched for it
                 *leaf = work.first().map(Work::decode).transpose()?;
             }
             let join = |pages: &Vec<usize>| {
-                let leaves = pages.iter().filter_map(|&page| decoded[page].take()).collect();
-                join_pages(pages.iter().map(|&page| &self.pages[page].page), leaves)
+                let leaves = pages.iter().filter_map(|&page| decoded[page].take()).try_vec()?;
+                join_pages(|| pages.iter().map(|&page| &self.pages[page].page), leaves)
             };
-            self.columns.iter().map(join).collect()
+            self.columns.iter().map(join).try_vec_of()
         })
     }
 
@@ -299,13 +301,13 @@ impl PagesPlan {
                 }
                 let ranges = |file| match &self.pages[self.pages_of(file)] {
                     [first, .., last] => first.ranges.start..last.ranges.end,
-                    [page] => page.ranges.clone(),
+                    [page] => page.ranges.start..page.ranges.end,
                     [] => 0..0,
                 };
-                Ok((0..num_files).map(|file| (*bytes, &offsets[ranges(file)])).collect())
+                Ok((0..num_files).map(|file| (*bytes, &offsets[ranges(file)])).try_vec()?)
             }
             _ if buffers.len() != num_files => Err(invalid(format!("{} buffers for {num_files} files", buffers.len()))),
-            _ => Ok(buffers.iter().map(|(bytes, offsets)| (*bytes, &offsets[..])).collect()),
+            _ => Ok(buffers.iter().map(|(bytes, offsets)| (*bytes, &offsets[..])).try_vec()?),
         }
     }
 
@@ -316,27 +318,27 @@ impl PagesPlan {
     }
 
     /// What is to be decoded of some pages of a file, whose ranges were fetched in their order.
-    fn work<'a>(&'a self, pages: Range<usize>, bytes: &'a [u8], offsets: &'a [i64]) -> PyResult<Vec<Work<'a>>> {
+    fn work<'a>(&'a self, pages: &'a [PlannedPage], bytes: &'a [u8], offsets: &'a [i64]) -> PyResult<Vec<Work<'a>>> {
         let mut rest = offsets;
-        let mut work = Vec::with_capacity(pages.len());
-        for page in &self.pages[pages] {
+        let mut work = vec_with_capacity(pages.len())?;
+        for page in pages {
             let Some((range_offsets, others)) = rest.split_at_checked(page.ranges.len()) else {
                 return Err(invalid(format!("{} offsets are too few for file {}", offsets.len(), page.file)));
             };
             rest = others;
-            work.push(Work {
+            work.try_push(Work {
                 planned: page,
                 wanted: Wanted {
                     range_offsets,
-                    range_firsts: &self.chunks.range_firsts[page.ranges.clone()],
-                    chunk_ids: &self.chunks.chunk_ids[page.chunks.clone()],
-                    row_starts: &self.files[page.file].get().rows()[page.rows.clone()],
+                    range_firsts: &self.chunks.range_firsts[page.ranges.start..page.ranges.end],
+                    chunk_ids: &self.chunks.chunk_ids[page.chunks.start..page.chunks.end],
+                    row_starts: &self.files[page.file].get().rows()[page.rows.start..page.rows.end],
                     row_ends: None,
                 },
-                range_starts: &self.chunks.range_starts[page.ranges.clone()],
-                range_ends: &self.chunks.range_ends[page.ranges.clone()],
+                range_starts: &self.chunks.range_starts[page.ranges.start..page.ranges.end],
+                range_ends: &self.chunks.range_ends[page.ranges.start..page.ranges.end],
                 bytes,
-            });
+            })?;
         }
         match rest.is_empty() {
             true => Ok(work),
@@ -373,7 +375,7 @@ impl Work<'_> {
     fn append(&self, values: &mut Vec<u8>) -> PyResult<()> {
         let lengths = self.range_starts.iter().zip(self.range_ends).map(|(start, end)| end - start);
         for (&offset, length) in self.wanted.range_offsets.iter().zip(lengths) {
-            values.extend_from_slice(slice_of(self.bytes, offset, length)?);
+            values.try_append(slice_of(self.bytes, offset, length)?)?;
         }
         Ok(())
     }
@@ -389,16 +391,16 @@ fn decode_columns(
     decode: impl Fn(&Work<'_>) -> PyResult<LeafParts> + Sync,
 ) -> PyResult<Vec<LeafParts>> {
     let is_decoded = |work: &&Work<'_>| !matches!(work.planned.page, AnyPage::Plain(_));
-    let work: Vec<&Work<'_>> = columns.iter().flatten().copied().filter(is_decoded).collect();
+    let work = columns.iter().flatten().copied().filter(is_decoded).try_vec()?;
     let mut leaves = side_by_side(&work, threads, |work: &&Work<'_>| decode(work))?.into_iter();
     let join = |work: &Vec<&Work<'_>>| match work.first().map(|work| &work.planned.page) {
         Some(AnyPage::Plain(page)) => join_plain(work, page.get()),
         _ => {
-            let own = leaves.by_ref().take(work.len()).collect();
-            join_pages(work.iter().map(|work| &work.planned.page), own)
+            let own = leaves.by_ref().take(work.len()).try_vec()?;
+            join_pages(|| work.iter().map(|work| &work.planned.page), own)
         }
     };
-    columns.iter().map(join).collect()
+    columns.iter().map(join).try_vec_of()
 }
 
 /// The bytes of a leaf's values.
@@ -407,13 +409,16 @@ fn memory_of(leaf: &LeafParts) -> usize {
 }
 
 /// The leaves of pages of one column, one behind the other.
-fn join_pages<'a>(mut pages: impl Iterator<Item = &'a AnyPage> + Clone, leaves: Vec<LeafParts>) -> PyResult<LeafParts> {
-    let mut all = pages.clone();
-    match pages.next() {
+fn join_pages<'a, I: Iterator<Item = &'a AnyPage>>(
+    pages: impl Fn() -> I,
+    leaves: Vec<LeafParts>,
+) -> PyResult<LeafParts> {
+    let mut all = pages();
+    match pages().next() {
         Some(AnyPage::Plain(page))
             if all.all(|other| matches!(other, AnyPage::Plain(other) if other.get().is_like(page.get()))) =>
         {
-            join_leaves(leaves, || Ok(page.get().parts()))
+            join_leaves(leaves, || Ok(page.get().parts()?))
         }
         Some(AnyPage::Indexed(page)) if all.all(|other| matches!(other, AnyPage::Indexed(_))) => {
             join_leaves(leaves, || parts_of(&page.get().page))
@@ -421,7 +426,7 @@ fn join_pages<'a>(mut pages: impl Iterator<Item = &'a AnyPage> + Clone, leaves: 
         Some(AnyPage::Array(page))
             if all.all(|other| matches!(other, AnyPage::Array(other) if other.get().is_like(page.get()))) =>
         {
-            join_leaves(leaves, || Ok(page.get().parts()))
+            join_leaves(leaves, || Ok(page.get().parts()?))
         }
         _ => Err(invalid("a column without pages, or with pages of two kinds")),
     }
@@ -434,11 +439,7 @@ fn join_plain(work: &[&Work<'_>], first: &PlainPage) -> PyResult<LeafParts> {
         return Err(invalid("pages of two kinds in one column"));
     }
     let num_rows = work.iter().map(|work| work.wanted.row_starts.len()).sum();
-    let mut values = Vec::new();
-    let num_bytes = first.bytes_of(num_rows);
-    values
-        .try_reserve_exact(num_bytes)
-        .map_err(|_| PyMemoryError::new_err(format!("no memory for {num_bytes} bytes")))?;
+    let mut values = vec_with_capacity(first.bytes_of(num_rows))?;
     work.iter().try_for_each(|work| work.append(&mut values))?;
-    Ok(first.leaf(num_rows, values))
+    Ok(first.leaf(num_rows, values)?)
 }

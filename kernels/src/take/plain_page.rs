@@ -5,6 +5,7 @@ use crate::levels::layers::LayerOut;
 use crate::levels::leaf::LeafParts;
 use crate::levels::rows::RowRanges;
 use crate::miniblock::chunks::ChunkPlan;
+use crate::room::{filled, Gather, Roomy};
 use crate::take::join::Part;
 use pyo3::prelude::*;
 
@@ -43,11 +44,7 @@ impl PlainPage {
             let start = self.base_bytes + row * self.row_bytes;
             match plan.range_ends.last_mut().filter(|_| next == Some(row)) {
                 Some(end) => *end += self.row_bytes,
-                None => {
-                    plan.range_firsts.push(0);
-                    plan.range_starts.push(start);
-                    plan.range_ends.push(start + self.row_bytes);
-                }
+                None => plan.add_range(start, start + self.row_bytes)?,
             }
             next = Some(row + 1);
         }
@@ -61,8 +58,8 @@ impl PlainPage {
     }
 
     /// What the value buffers consist of.
-    pub fn parts(&self) -> Vec<Part> {
-        vec![Part::Bytes; self.num_bitmaps + 1] // there are no bitmaps
+    pub fn parts(&self) -> Roomy<Vec<Part>> {
+        filled(Part::Bytes, self.num_bitmaps + 1) // there are no bitmaps
     }
 
     pub fn bytes_of(&self, num_rows: usize) -> usize {
@@ -70,9 +67,10 @@ impl PlainPage {
     }
 
     /// The leaf over the values of so many rows.
-    pub fn leaf(&self, num_rows: usize, values: Vec<u8>) -> LeafParts {
+    pub fn leaf(&self, num_rows: usize, values: Vec<u8>) -> Roomy<LeafParts> {
         let bitmaps = (0..self.num_bitmaps).map(|_| None);
         let layer = || LayerOut { length: num_rows, validity: None, null_count: 0, offsets: None };
-        (num_rows, bitmaps.chain([Some(values.into())]).collect(), (0..self.num_layers).map(|_| layer()).collect())
+        let values = bitmaps.chain([Some(values.into())]).try_vec()?;
+        Ok((num_rows, values, (0..self.num_layers).map(|_| layer()).try_vec()?))
     }
 }
